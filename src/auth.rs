@@ -6,6 +6,7 @@
 //! variants below exist for metrics and logs only. Tokens and keys never reach a message.
 
 pub mod cache;
+pub mod gate;
 pub mod jwt;
 pub mod keys;
 pub mod mint;

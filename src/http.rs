@@ -7,6 +7,7 @@
 //! reader needs every line checked again afterwards; httparse is the oracle of its tests.
 
 pub mod body;
+pub mod connection;
 pub mod framing;
 pub mod head;
 mod line;

@@ -1,1 +1,10 @@
-fn main() {}
+//! The binary: one command line, one exit code.
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    shardgate::command::run(std::env::args_os())
+}

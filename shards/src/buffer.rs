@@ -75,3 +75,55 @@ impl Drop for Lease {
         self.pool.put(std::mem::take(&mut self.buffer));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_comes_back_empty() {
+        let pool = BufferPool::default();
+        let mut buffer = pool.take();
+        assert!(buffer.is_empty() && buffer.capacity() >= POOLED_BYTES);
+        buffer.extend_from_slice(b"secret");
+        let memory = buffer.as_ptr();
+        pool.put(buffer);
+        let again = pool.take();
+        assert!(again.is_empty());
+        assert_eq!(again.as_ptr(), memory, "the same memory is used again");
+    }
+
+    #[test]
+    fn too_small_and_too_large_buffers_are_freed() {
+        let pool = BufferPool::default();
+        pool.put(Vec::with_capacity(POOLED_BYTES - 1));
+        pool.put(Vec::with_capacity(KEPT_BYTES_MAX + 1));
+        pool.put(Vec::new());
+        assert!(pool.free.borrow().is_empty());
+        pool.put(Vec::with_capacity(POOLED_BYTES));
+        pool.put(Vec::with_capacity(KEPT_BYTES_MAX));
+        assert_eq!(pool.free.borrow().len(), 2);
+    }
+
+    #[test]
+    fn the_pool_is_bounded() {
+        let pool = BufferPool::default();
+        for _ in 0..KEPT_COUNT_MAX + 10 {
+            pool.put(Vec::with_capacity(POOLED_BYTES));
+        }
+        assert_eq!(pool.free.borrow().len(), KEPT_COUNT_MAX);
+    }
+
+    #[test]
+    fn a_lease_returns_by_itself_to_all_clones() {
+        let pool = BufferPool::default();
+        let clone = pool.clone();
+        {
+            let mut lease = pool.lease();
+            lease.extend_from_slice(b"bytes");
+            assert_eq!(&lease[..], b"bytes");
+            assert!(clone.free.borrow().is_empty());
+        }
+        assert_eq!(clone.free.borrow().len(), 1);
+    }
+}

@@ -17,6 +17,8 @@ use crate::counters::EngineCounters;
 pub const TICK: Duration = Duration::from_millis(20);
 
 const NEVER: u64 = u64::MAX;
+/// The descriptor of a free place in the table.
+const GONE: RawFd = -1;
 
 /// Milliseconds since the first call in this process, monotonic.
 pub fn now_ms() -> u64 {
@@ -87,6 +89,20 @@ impl Deadlines {
         self.pass(now_ms());
     }
 
+    /// Shuts down every connection, idle or not.
+    pub(crate) fn end_all(&self) {
+        for entry in self.inner.entries.borrow().iter() {
+            if entry.fd != GONE {
+                shut_down(entry.fd);
+            }
+        }
+    }
+
+    /// Connections in the table now.
+    pub fn open_count(&self) -> usize {
+        self.inner.entries.borrow().len() - self.inner.free.borrow().len()
+    }
+
     /// Shuts down every socket whose deadline is at or before `now_ms`.
     pub(crate) fn pass(&self, now_ms: u64) {
         let is_draining = self.inner.is_draining.get();
@@ -125,7 +141,8 @@ impl Deadline {
     /// The connection is shut down unless this is called again, or `disarm`, within `limit`.
     pub fn arm(&self, limit: Duration) {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(NEVER);
-        let at_ms = now_ms().saturating_add(limit_ms);
+        // `now_ms` is rounded down; one more, so that no limit is cut short.
+        let at_ms = now_ms().saturating_add(limit_ms).saturating_add(1);
         self.update(|entry| (entry.at_ms, entry.is_idle) = (at_ms, false));
     }
 
@@ -156,7 +173,148 @@ impl Deadline {
 
 impl Drop for Deadline {
     fn drop(&mut self) {
-        self.disarm();
+        self.update(|entry| (entry.fd, entry.at_ms, entry.is_idle) = (GONE, NEVER, false));
         self.table.inner.free.borrow_mut().push(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{ErrorKind, Read, Write},
+        os::{fd::AsRawFd, unix::net::UnixStream},
+        sync::Arc,
+    };
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// A table, and sockets with a place in it.
+    fn table() -> (Deadlines, Arc<EngineCounters>) {
+        let counters = Arc::new(EngineCounters::default());
+        (Deadlines::new(counters.clone()), counters)
+    }
+
+    struct Socket {
+        deadline: Deadline,
+        _ours: UnixStream,
+        theirs: UnixStream,
+    }
+
+    impl Socket {
+        fn open(table: &Deadlines) -> Self {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            theirs.set_nonblocking(true).unwrap();
+            Self {
+                deadline: table.register(ours.as_raw_fd()),
+                _ours: ours,
+                theirs,
+            }
+        }
+
+        fn is_shut_down(&mut self) -> bool {
+            match self.theirs.read(&mut [0]) {
+                Ok(0) => {
+                    assert!(self.theirs.write(b"x").is_err());
+                    true
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_is_late_is_shut_down_and_it_is_counted() {
+        let (table, counters) = table();
+        let [mut late, mut early, mut unarmed, mut disarmed] =
+            std::array::from_fn(|_| Socket::open(&table));
+        let now = now_ms();
+        late.deadline.arm(HOUR);
+        early.deadline.arm(HOUR * 3);
+        disarmed.deadline.arm(HOUR);
+        disarmed.deadline.disarm();
+        table.pass(now + 3_600_000);
+        assert!(!late.is_shut_down(), "a limit is never cut short");
+        table.pass(now + 2 * 3_600_000);
+        assert!(late.is_shut_down() && late.deadline.has_passed());
+        for other in [&mut early, &mut unarmed, &mut disarmed] {
+            assert!(!other.is_shut_down() && !other.deadline.has_passed());
+        }
+        table.pass(now + 2 * 3_600_000);
+        assert_eq!(counters.deadlines_passed.value(), 1, "it passes once");
+    }
+
+    #[test]
+    fn arming_again_moves_the_limit() {
+        let (table, _) = table();
+        let mut socket = Socket::open(&table);
+        let now = now_ms();
+        socket.deadline.arm(HOUR);
+        socket.deadline.arm(HOUR * 3);
+        table.pass(now + 2 * 3_600_000);
+        assert!(!socket.is_shut_down());
+        socket.deadline.arm(Duration::MAX);
+        table.pass(u64::MAX - 1);
+        assert!(!socket.is_shut_down());
+    }
+
+    #[test]
+    fn a_drain_ends_the_idle_now_and_later() {
+        let (table, _) = table();
+        let [mut idle, mut busy, mut was_idle] = std::array::from_fn(|_| Socket::open(&table));
+        idle.deadline.arm_idle(HOUR);
+        busy.deadline.arm(HOUR);
+        was_idle.deadline.arm_idle(HOUR);
+        was_idle.deadline.arm(HOUR);
+        table.end_idle();
+        assert!(idle.is_shut_down() && idle.deadline.has_passed());
+        assert!(!busy.is_shut_down() && !was_idle.is_shut_down());
+        busy.deadline.arm_idle(HOUR);
+        assert!(busy.is_shut_down());
+        assert!(!was_idle.is_shut_down());
+    }
+
+    #[test]
+    fn a_place_is_used_again_and_knows_nothing_of_its_last_socket() {
+        let (table, _) = table();
+        let late = Socket::open(&table);
+        late.deadline.arm_idle(Duration::ZERO);
+        table.pass(now_ms() + 10);
+        assert!(late.deadline.has_passed());
+        let place = late.deadline.index;
+        drop(late);
+        assert_eq!(table.open_count(), 0);
+        let mut next = Socket::open(&table);
+        assert_eq!(next.deadline.index, place);
+        assert_eq!(table.open_count(), 1);
+        assert!(!next.deadline.has_passed());
+        table.end_idle();
+        table.pass(u64::MAX - 1);
+        assert!(!next.is_shut_down());
+    }
+
+    #[test]
+    fn a_dropped_deadline_touches_no_descriptor_that_took_its_number() {
+        let (table, _) = table();
+        let mut socket = Socket::open(&table);
+        socket.deadline.arm(Duration::ZERO);
+        // The descriptor stays open while its place is given up: as if the number were taken.
+        let Socket { deadline, .. } = &mut socket;
+        drop(std::mem::replace(deadline, table.register(GONE)));
+        table.pass(u64::MAX - 1);
+        table.end_all();
+        assert!(!socket.is_shut_down());
+    }
+
+    #[test]
+    fn the_end_of_the_shard_ends_them_all() {
+        let (table, _) = table();
+        let mut sockets: Vec<Socket> = (0..5).map(|_| Socket::open(&table)).collect();
+        let gone = sockets.remove(2);
+        drop(gone);
+        table.end_all();
+        assert!(sockets.iter_mut().all(Socket::is_shut_down));
+        assert_eq!(table.open_count(), 4);
     }
 }

@@ -3,7 +3,7 @@
 //! The choice is made once for all shards by building the real rings, never by a probe and never
 //! mixed: when one shard's ring cannot be built, all use epoll, and the reason is kept.
 
-use std::{fmt, future::Future, io, str::FromStr};
+use std::{cell::Cell, fmt, future::Future, io, str::FromStr};
 
 use monoio::{IoUringDriver, LegacyDriver, Runtime, RuntimeBuilder, time::TimeDriver};
 
@@ -52,6 +52,15 @@ impl fmt::Display for DriverKind {
     }
 }
 
+thread_local! {
+    static CURRENT: Cell<DriverKind> = const { Cell::new(DriverKind::Epoll) };
+}
+
+/// The driver this shard's thread runs on.
+pub(crate) fn current() -> DriverKind {
+    CURRENT.get()
+}
+
 pub(crate) enum ShardRuntime {
     IoUring(Runtime<TimeDriver<IoUringDriver>>),
     Epoll(Runtime<TimeDriver<LegacyDriver>>),
@@ -82,8 +91,14 @@ impl ShardRuntime {
 
     pub(crate) fn block_on<F: Future>(&mut self, future: F) -> F::Output {
         match self {
-            Self::IoUring(runtime) => runtime.block_on(future),
-            Self::Epoll(runtime) => runtime.block_on(future),
+            Self::IoUring(runtime) => {
+                CURRENT.set(DriverKind::IoUring);
+                runtime.block_on(future)
+            }
+            Self::Epoll(runtime) => {
+                CURRENT.set(DriverKind::Epoll);
+                runtime.block_on(future)
+            }
         }
     }
 }

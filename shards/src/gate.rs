@@ -1,8 +1,11 @@
 //! The thing a drain waits for: work enters with a pass, closing waits until all passes are back.
 
-use std::{cell::Cell, rc::Rc};
-
-use crate::notify::Event;
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    rc::Rc,
+    task::{Poll, Waker},
+};
 
 /// Counts what runs, and tells when nothing does after it was closed.
 #[derive(Debug, Clone, Default)]
@@ -14,7 +17,7 @@ pub struct Gate {
 struct Inner {
     passes: Cell<usize>,
     is_closed: Cell<bool>,
-    empty: Event,
+    waiting: RefCell<Vec<Waker>>,
 }
 
 /// Proof that one piece of work is under way; dropping it ends the work.
@@ -46,23 +49,134 @@ impl Gate {
     /// Marks the gate closed, without waiting.
     pub fn close(&self) {
         self.inner.is_closed.set(true);
-        if self.inner.passes.get() == 0 {
-            self.inner.empty.fire();
-        }
+        self.inner.tell_if_empty();
     }
 
-    /// Waits until the gate is closed and no pass is out.
+    /// Waits until the gate is closed and no pass is out. A pass given out after that counts
+    /// again: a later call waits for it too.
     pub async fn emptied(&self) {
-        self.inner.empty.wait().await;
+        poll_fn(|cx| {
+            if self.inner.is_empty() {
+                return Poll::Ready(());
+            }
+            let mut waiting = self.inner.waiting.borrow_mut();
+            if !waiting.iter().any(|known| known.will_wake(cx.waker())) {
+                waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Inner {
+    fn is_empty(&self) -> bool {
+        self.is_closed.get() && self.passes.get() == 0
+    }
+
+    fn tell_if_empty(&self) {
+        if self.is_empty() {
+            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            for waker in waiting {
+                waker.wake();
+            }
+        }
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let left = self.inner.passes.get() - 1;
-        self.inner.passes.set(left);
-        if left == 0 && self.inner.is_closed.get() {
-            self.inner.empty.fire();
+        self.inner.passes.set(self.inner.passes.get() - 1);
+        self.inner.tell_if_empty();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        task::{Context, Wake},
+    };
+
+    fn is_ready(future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
+        future.now_or_never().is_some()
+    }
+
+    #[test]
+    fn an_open_gate_is_never_emptied() {
+        let gate = Gate::default();
+        let mut emptied = std::pin::pin!(gate.emptied());
+        assert!(!is_ready(emptied.as_mut()));
+        drop(gate.enter());
+        assert!(!is_ready(emptied.as_mut()));
+        gate.close();
+        assert!(is_ready(emptied));
+    }
+
+    #[test]
+    fn a_closed_gate_waits_for_every_pass() {
+        let gate = Gate::default();
+        let (first, second) = (gate.enter(), gate.enter());
+        gate.close();
+        assert!(gate.is_closed());
+        let mut emptied = std::pin::pin!(gate.emptied());
+        drop(first);
+        assert_eq!(gate.pass_count(), 1);
+        assert!(!is_ready(emptied.as_mut()));
+        drop(second);
+        assert!(is_ready(emptied));
+    }
+
+    #[test]
+    fn a_pass_given_out_after_the_gate_was_emptied_counts_again() {
+        let gate = Gate::default();
+        gate.close();
+        assert!(gate.emptied().now_or_never().is_some());
+        let late = gate.enter();
+        assert!(gate.emptied().now_or_never().is_none());
+        drop(late);
+        assert!(gate.emptied().now_or_never().is_some());
+    }
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    #[test]
+    fn every_waiter_is_woken_once_and_not_before() {
+        let gate = Gate::default();
+        let (first, second) = (gate.enter(), gate.enter());
+        let woken: Vec<Arc<Woken>> = (0..3).map(|_| Arc::default()).collect();
+        let mut waits: Vec<_> = woken.iter().map(|_| Box::pin(gate.emptied())).collect();
+        for (wait, woken) in waits.iter_mut().zip(&woken) {
+            let waker = woken.clone().into();
+            let mut cx = Context::from_waker(&waker);
+            assert!(wait.as_mut().poll(&mut cx).is_pending());
+            assert!(wait.as_mut().poll(&mut cx).is_pending());
+        }
+        gate.close();
+        drop(first);
+        assert!(
+            woken
+                .iter()
+                .all(|woken| woken.0.load(Ordering::Relaxed) == 0)
+        );
+        drop(second);
+        assert!(
+            woken
+                .iter()
+                .all(|woken| woken.0.load(Ordering::Relaxed) == 1)
+        );
     }
 }

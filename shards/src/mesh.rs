@@ -12,19 +12,18 @@ use std::{
     future::poll_fn,
     net::SocketAddr,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering, fence},
-    },
+    sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use crate::{
     EngineCounters, Parcel, ShardId,
-    bell::Bell,
+    bell::{Bell, Flag},
     buffer::BufferPool,
     notify::Notify,
     ring::{Consumer, Producer, ring},
+    task::{BUSY_TURNS_MAX, STEP_BACK, guard_call, sleep, spawn},
 };
 
 /// Reply chunks of one call that may be under way before the reader has written one.
@@ -50,6 +49,8 @@ pub struct MovedSocket {
     pub parcel: Parcel,
     /// Bytes already read from it, in order; the receiver starts with them.
     pub bytes: Vec<u8>,
+    /// Protocol state that belongs to the connection (a TLS session), opaque to this crate.
+    pub baggage: Option<Box<dyn std::any::Any + Send>>,
     /// The client's address.
     pub peer: SocketAddr,
     /// Which listener group accepted it.
@@ -115,9 +116,9 @@ struct Lane<R> {
     receiver: RefCell<Consumer<Message<R>>>,
     waiting: RefCell<VecDeque<Message<R>>>,
     /// Set by us when `waiting` is not empty: the peer rings us after it drained.
-    is_starved: Arc<AtomicBool>,
+    is_starved: Arc<Flag>,
     /// The same flag of the other direction.
-    peer_is_starved: Arc<AtomicBool>,
+    peer_is_starved: Arc<Flag>,
     outgoing: RefCell<Vec<Option<Rc<Outgoing>>>>,
     outgoing_free: RefCell<Vec<u32>>,
     incoming: RefCell<Vec<Option<Rc<Incoming>>>>,
@@ -147,6 +148,7 @@ struct Inner<R> {
     buffers: BufferPool,
     dirty: RefCell<Vec<ShardId>>,
     turn_end: Notify,
+    has_ended: Cell<bool>,
 }
 
 /// What a shard thread needs to make its [`Port`]: the rings' ends, still `Send`.
@@ -159,8 +161,8 @@ pub(crate) struct PortSeed<R> {
 struct LaneSeed<R> {
     sender: Producer<Message<R>>,
     receiver: Consumer<Message<R>>,
-    is_starved: Arc<AtomicBool>,
-    peer_is_starved: Arc<AtomicBool>,
+    is_starved: Arc<Flag>,
+    peer_is_starved: Arc<Flag>,
 }
 
 /// Makes the mesh of `shards` shards: a seed for each, and the doorbells.
@@ -173,8 +175,8 @@ pub(crate) fn mesh<R: Send>(shards: u16) -> (Vec<PortSeed<R>>, Arc<[Bell]>) {
     for (a, b) in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
         let (a_sends, b_receives) = ring(ring_slots(shards));
         let (b_sends, a_receives) = ring(ring_slots(shards));
-        let a_starved = Arc::new(AtomicBool::new(false));
-        let b_starved = Arc::new(AtomicBool::new(false));
+        let a_starved = Arc::new(Flag::new());
+        let b_starved = Arc::new(Flag::new());
         lanes[a][b] = Some(LaneSeed {
             sender: a_sends,
             receiver: a_receives,
@@ -227,6 +229,7 @@ impl<R> PortSeed<R> {
                 buffers,
                 dirty: RefCell::default(),
                 turn_end: Notify::default(),
+                has_ended: Cell::new(false),
             }),
         }
     }
@@ -335,10 +338,8 @@ impl<R: 'static> Port<R> {
             if waiting.is_empty() {
                 return;
             }
-            // Either we see the room the peer made, or the peer sees the flag (fences on both
-            // sides order the flag against the ring's index).
-            lane.is_starved.store(true, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
+            // Either we see the room the peer made, or the peer sees the flag.
+            lane.is_starved.raise();
             if sender.is_full() {
                 return;
             }
@@ -355,7 +356,7 @@ impl<R: 'static> Port<R> {
     /// Rings the doorbells of all peers that were sent something, once a turn: it is woken by the
     /// first message and runs behind the tasks that were ready then. Runs for the shard's life.
     pub(crate) async fn ring_bells(self) {
-        loop {
+        while !self.inner.has_ended.get() {
             self.inner.turn_end.wait().await;
             let dirty = std::mem::take(&mut *self.inner.dirty.borrow_mut());
             for peer in &dirty {
@@ -377,32 +378,56 @@ impl<R: 'static> Port<R> {
         mut handle: impl FnMut(Arrival<R>),
         mut outside: impl FnMut() -> bool,
     ) {
-        poll_fn(|cx| {
+        let mut busy_turns = 0;
+        poll_fn(move |cx| {
             let bell = &self.inner.bells[usize::from(self.inner.me)];
             bell.attach(cx.waker());
             bell.disarm();
+            if self.inner.has_ended.get() {
+                // What still came in is dropped, which aborts the calls in it.
+                while self.drain(&mut drop) {}
+                return Poll::Ready(());
+            }
             let mut has_more = outside();
             has_more |= self.drain(&mut handle);
             if !has_more {
                 bell.arm();
-                has_more = outside() || self.has_inbound();
+                has_more = outside() || self.has_work();
                 if !has_more {
+                    busy_turns = 0;
                     return Poll::Pending;
                 }
                 bell.disarm();
             }
-            wake_later(cx);
-            Poll::<()>::Pending
+            busy_turns += 1;
+            if busy_turns == BUSY_TURNS_MAX {
+                busy_turns = 0;
+                // Whoever sends more ends the pause at once.
+                bell.arm();
+                wake_after(cx, STEP_BACK);
+            } else {
+                wake_later(cx);
+            }
+            Poll::Pending
         })
         .await;
     }
 
-    fn has_inbound(&self) -> bool {
-        self.inner
-            .lanes
-            .iter()
-            .flatten()
-            .any(|lane| !lane.receiver.borrow_mut().is_empty())
+    /// Ends the two tasks above. The other shards' open calls to this one must be over: who calls
+    /// it after this waits for ever.
+    pub(crate) fn end(&self) {
+        self.inner.has_ended.set(true);
+        self.inner.bells[usize::from(self.inner.me)].ring();
+        self.inner.turn_end.notify();
+    }
+
+    /// Whether a ring has something for us, or room again for what waits. The second is as needed
+    /// as the first: a peer that made the room before the bell was armed woke nobody.
+    fn has_work(&self) -> bool {
+        self.inner.lanes.iter().flatten().any(|lane| {
+            !lane.receiver.borrow_mut().is_empty()
+                || (!lane.waiting.borrow().is_empty() && !lane.sender.borrow_mut().is_full())
+        })
     }
 
     /// One turn over all rings; true when one of them may hold more.
@@ -418,16 +443,15 @@ impl<R: 'static> Port<R> {
                     break;
                 };
                 taken += 1;
-                self.take(peer, lane, message, handle);
+                // A panic in the shard's own code costs what it was about, not the inbox.
+                guard_call(|| self.take(peer, lane, message, handle));
             }
             has_more |= taken == BATCH;
-            if taken > 0 {
-                fence(Ordering::SeqCst);
-                if lane.peer_is_starved.load(Ordering::Relaxed)
-                    && lane.peer_is_starved.swap(false, Ordering::AcqRel)
-                {
-                    self.inner.bells[usize::from(peer)].ring();
-                }
+            if taken > 0
+                && lane.peer_is_starved.take()
+                && self.inner.bells[usize::from(peer)].ring()
+            {
+                self.inner.counters.doorbells.add(1);
             }
             if !lane.waiting.borrow().is_empty() {
                 self.flush(lane);
@@ -533,6 +557,15 @@ fn outgoing<R>(lane: &Lane<R>, slot: u32) -> Option<Rc<Outgoing>> {
 fn wake_later(cx: &Context<'_>) {
     let waker = cx.waker().clone();
     drop(monoio::spawn(async move { waker.wake() }));
+}
+
+/// Wakes the polled task after a pause in which the runtime can look at everything else.
+fn wake_after(cx: &Context<'_>, pause: Duration) {
+    let waker = cx.waker().clone();
+    spawn(async move {
+        sleep(pause).await;
+        waker.wake();
+    });
 }
 
 /// The reply to a forwarded call was cut off: the owner's request failed half-way.

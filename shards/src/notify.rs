@@ -75,3 +75,73 @@ impl Event {
         .await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        task::{Context, Wake},
+    };
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_notification_that_comes_first_is_kept_once() {
+        let notify = Notify::default();
+        assert!(notify.wait().now_or_never().is_none());
+        notify.notify();
+        notify.notify();
+        assert!(notify.wait().now_or_never().is_some());
+        assert!(notify.wait().now_or_never().is_none());
+    }
+
+    #[test]
+    fn the_waiting_task_is_woken_and_a_dropped_wait_loses_nothing() {
+        let (notify, woken) = (Notify::default(), Arc::new(Woken::default()));
+        let waker = woken.clone().into();
+        {
+            let mut wait = std::pin::pin!(notify.wait());
+            let mut cx = Context::from_waker(&waker);
+            assert!(wait.as_mut().poll(&mut cx).is_pending());
+            notify.notify();
+            assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+            // Dropped unpolled.
+        }
+        assert!(notify.wait().now_or_never().is_some());
+    }
+
+    #[test]
+    fn an_event_wakes_every_waiter_and_stays() {
+        let event = Event::default();
+        let woken: [Arc<Woken>; 3] = Default::default();
+        let mut waits = [(); 3].map(|()| Box::pin(event.wait()));
+        for (wait, woken) in waits.iter_mut().zip(&woken) {
+            let waker = woken.clone().into();
+            let mut cx = Context::from_waker(&waker);
+            assert!(wait.as_mut().poll(&mut cx).is_pending());
+            assert!(wait.as_mut().poll(&mut cx).is_pending());
+        }
+        assert!(!event.has_fired());
+        event.fire();
+        assert!(event.has_fired());
+        assert!(
+            woken
+                .iter()
+                .all(|woken| woken.0.load(Ordering::Relaxed) == 1)
+        );
+        assert!(event.wait().now_or_never().is_some());
+        assert!(event.wait().now_or_never().is_some());
+    }
+}

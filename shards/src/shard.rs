@@ -10,6 +10,7 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::{AsRawFd, RawFd},
+    panic::{AssertUnwindSafe, resume_unwind},
     rc::Rc,
     sync::{Arc, Barrier, Mutex},
     thread::JoinHandle,
@@ -17,6 +18,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use futures_util::FutureExt;
 
 use crate::{
     Arrival, Deadlines, DriverChoice, DriverKind, EngineCounters, Port, ShardId, Stream,
@@ -28,7 +30,7 @@ use crate::{
     listener::ListenerGroup,
     mesh::{PortSeed, mesh},
     slots::SlotTable,
-    task::{sleep, spawn},
+    task::{guard_call, sleep, spawn, yield_now},
     topology,
 };
 
@@ -36,6 +38,11 @@ use crate::{
 const CONTROLS_MAX: usize = 1024;
 /// Pause after an accept error such as descriptor shortage.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
+
+/// Looks at the queue of a listener, 1 ms apart, before it is closed whatever it holds.
+const STOP_TURNS_MAX: u32 = 2_000;
+/// Turns, 1 ms each, that connections still open at a shard's end have to notice it.
+const END_TURNS_MAX: u32 = 500;
 
 /// How to start the shards.
 #[derive(Debug, Clone)]
@@ -74,6 +81,7 @@ pub struct Shard<R: 'static, C> {
     listeners: RefCell<Vec<std::net::TcpListener>>,
     listening: Rc<RefCell<Vec<RawFd>>>,
     is_stopping: Rc<Cell<bool>>,
+    accepting: Gate,
     controls: Receiver<C>,
 }
 
@@ -102,7 +110,9 @@ impl<R: 'static, C: 'static> Shard<R, C> {
             move || {
                 for _ in 0..32 {
                     match controls.try_recv() {
-                        Ok(message) => for_controls(Control::Message(message)),
+                        Ok(message) => {
+                            guard_call(|| for_controls(Control::Message(message)));
+                        }
                         Err(_) => return false,
                     }
                 }
@@ -124,14 +134,22 @@ impl<R: 'static, C: 'static> Shard<R, C> {
             let deadlines = self.deadlines.clone();
             let counters = self.counters[usize::from(self.id)].clone();
             let is_stopping = self.is_stopping.clone();
+            let pass = self.accepting.enter();
             spawn(async move {
+                let _pass = pass;
                 loop {
                     match listener.accept().await {
                         Ok((tcp, peer)) => {
                             counters.accepted.add(1);
-                            handle(Stream::new(tcp, &deadlines), peer, index);
+                            let stream = Stream::new(tcp, &deadlines);
+                            // A panic in the shard's own code costs one connection, not the loop.
+                            guard_call(|| handle(stream, peer, index));
                         }
                         Err(_) if is_stopping.get() => break,
+                        // The client left while it was queued: nothing is short.
+                        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
+                            counters.accept_errors.add(1);
+                        }
                         Err(_) => {
                             counters.accept_errors.add(1);
                             sleep(ACCEPT_BACK_OFF).await;
@@ -144,12 +162,17 @@ impl<R: 'static, C: 'static> Shard<R, C> {
     }
 
     /// Stops accepting: first takes what the kernel has queued, so that no client sees a reset,
-    /// then closes the listeners.
+    /// then closes the listeners. When it returns, every accepted connection has been handled.
     pub async fn stop_accepting(&self) {
         let mut quiet_turns = 0;
-        while quiet_turns < 3 {
-            let pending = self.listening.borrow().iter().any(|fd| has_pending(*fd));
-            quiet_turns = if pending { 0 } else { quiet_turns + 1 };
+        // A stream of new clients must not hold up the drain for ever.
+        for _ in 0..STOP_TURNS_MAX {
+            let is_pending = self.listening.borrow().iter().any(|fd| has_pending(*fd));
+            quiet_turns = if is_pending { 0 } else { quiet_turns + 1 };
+            if quiet_turns == 3 {
+                // No pause between this look and the close: what comes in between is reset.
+                break;
+            }
             sleep(Duration::from_millis(1)).await;
         }
         self.is_stopping.set(true);
@@ -160,6 +183,8 @@ impl<R: 'static, C: 'static> Shard<R, C> {
                 libc::shutdown(fd, libc::SHUT_RDWR);
             }
         }
+        self.accepting.close();
+        self.accepting.emptied().await;
     }
 
     /// The less loaded of this shard and one other, drawn by `random`; this one when equal.
@@ -205,11 +230,21 @@ pub struct Shards<C> {
 }
 
 /// Sends control messages to one shard, from any thread.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ShardHandle<C> {
     id: ShardId,
     sender: Sender<C>,
     bells: Arc<[Bell]>,
+}
+
+impl<C> Clone for ShardHandle<C> {
+    fn clone(&self) -> Self {
+        Self {
+            id: self.id,
+            sender: self.sender.clone(),
+            bells: self.bells.clone(),
+        }
+    }
 }
 
 impl<C> ShardHandle<C> {
@@ -228,6 +263,11 @@ impl<C> Shards<C> {
     /// A handle for each shard.
     pub fn handles(&self) -> &[ShardHandle<C>] {
         &self.handles
+    }
+
+    /// Whether every shard's thread still runs.
+    pub fn is_alive(&self) -> bool {
+        self.threads.iter().all(|thread| !thread.is_finished())
     }
 
     /// Waits for all shards to end. The number of those that died of a panic.
@@ -401,19 +441,22 @@ impl<R: Send + 'static, C: Send + 'static> Birth<R, C> {
                 return;
             }
         };
-        runtime.block_on(async {
+        let outcome = runtime.block_on(async {
             let own = self.counters[usize::from(self.id)].clone();
             let buffers = BufferPool::default();
             let port = self.seed.plant(own.clone(), buffers.clone());
             let deadlines = Deadlines::new(own);
             let ticking = deadlines.clone();
+            let has_ended = Rc::new(Cell::new(false));
+            let is_last_tick = has_ended.clone();
             spawn(async move {
-                loop {
+                while !is_last_tick.get() {
                     sleep(TICK).await;
                     ticking.pass(now_ms());
                 }
             });
             spawn(port.clone().ring_bells());
+            let (open, inbox) = (deadlines.clone(), port.clone());
             let shard = Shard {
                 id: self.id,
                 count: self.count,
@@ -427,10 +470,27 @@ impl<R: Send + 'static, C: Send + 'static> Birth<R, C> {
                 listeners: RefCell::new(self.listeners),
                 listening: Rc::default(),
                 is_stopping: Rc::default(),
+                accepting: Gate::default(),
                 controls: self.controls,
             };
             let _ = reports.send(Ok((driver, is_pinned)));
-            main(shard).await;
+            let outcome = AssertUnwindSafe(main(shard)).catch_unwind().await;
+            // A socket must not be dropped outside its runtime, so the tasks that hold one end now.
+            open.end_all();
+            for _ in 0..END_TURNS_MAX {
+                if open.open_count() == 0 {
+                    break;
+                }
+                sleep(Duration::from_millis(1)).await;
+            }
+            has_ended.set(true);
+            inbox.end();
+            yield_now().await;
+            outcome
         });
+        drop(runtime);
+        if let Err(panic) = outcome {
+            resume_unwind(panic);
+        }
     }
 }

@@ -122,10 +122,16 @@ mod tests {
     #[test]
     fn published_vectors() {
         // Anyone may compute these; changing one is a change of the published rule.
-        assert_eq!(slot_of(b"a"), {
-            let hash = 0xaf63_dc4c_8601_ec8c_u64;
-            ((hash ^ (hash >> 32)) & 4095) as u16
-        });
+        for (name, slot) in [("", 4033), ("a", 192), ("foobar", 1689), ("session-1", 272)] {
+            assert_eq!(slot_of(name.as_bytes()), slot, "{name}");
+        }
+        let owners = |shards| {
+            ["", "a", "foobar", "session-1"]
+                .map(|name| SlotTable::new(shards).owner_of(name.as_bytes()))
+        };
+        assert_eq!(owners(2), [0, 1, 1, 1]);
+        assert_eq!(owners(4), [0, 3, 1, 3]);
+        assert_eq!(owners(8), [0, 6, 1, 5]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::{
     io,
     net::SocketAddr,
-    os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd},
     time::Duration,
 };
 
@@ -15,8 +15,12 @@ use monoio::{
     io::{AsyncReadRent, AsyncWriteRentExt},
     net::TcpStream,
 };
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::deadline::{Deadline, Deadlines};
+use crate::{
+    deadline::{Deadline, Deadlines},
+    driver::{self, DriverKind},
+};
 
 /// An open connection. Fields drop in this order: the deadline leaves its table before the
 /// descriptor closes.
@@ -38,23 +42,40 @@ impl Stream {
         Self { deadline, tcp }
     }
 
-    /// Connects to `address`, TCP_NODELAY set. The attempt is never dropped half-way: it runs as a
-    /// task of its own, and when `limit` passes first its late socket is closed on arrival.
+    /// Connects to `address`, TCP_NODELAY set. The limit is a deadline as any other: when it passes
+    /// the attempt is shut down, so neither it nor a dropped call leaves a descriptor behind.
     pub async fn connect(
         address: SocketAddr,
         limit: Duration,
         deadlines: &Deadlines,
     ) -> io::Result<Self> {
-        let (sender, receiver) = one_shot();
-        crate::task::spawn(async move {
-            sender.send(TcpStream::connect_addr(address).await);
-        });
-        let tcp = crate::task::within(limit, receiver.receive())
-            .await
-            .ok_or(io::ErrorKind::TimedOut)?
-            .ok_or(io::ErrorKind::BrokenPipe)??;
-        tcp.set_nodelay(true)?;
-        Ok(Self::new(tcp, deadlines))
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM.nonblocking(),
+            Some(Protocol::TCP),
+        )?;
+        socket.set_tcp_nodelay(true)?;
+        match socket.connect(&address.into()) {
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+            _ => {}
+        }
+        let stream = Self::new(TcpStream::from_std(socket.into())?, deadlines);
+        stream.deadline.arm(limit);
+        let waited = stream.tcp.writable(false).await;
+        if stream.deadline.has_passed() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.deadline.disarm();
+        // SAFETY: the descriptor is open, `stream` owns it, and it outlives this statement.
+        let fd = unsafe { BorrowedFd::borrow_raw(stream.tcp.as_raw_fd()) };
+        let socket = SockRef::from(&fd);
+        if let Some(error) = socket.take_error()? {
+            return Err(error);
+        }
+        waited?;
+        // The epoll driver wants non-blocking descriptors, io_uring blocking ones.
+        socket.set_nonblocking(driver::current() == DriverKind::Epoll)?;
+        Ok(stream)
     }
 
     /// Waits until bytes, or the end, can be read; holds no buffer meanwhile. An error is left to
@@ -80,9 +101,34 @@ impl Stream {
         (result.map(|_| ()), buffer)
     }
 
+    /// Whether something, the end included, could be read right now. For a connection that should
+    /// be silent: one that has input is of no use any more. One system call, which never waits.
+    pub fn has_input(&self) -> bool {
+        let mut byte = 0u8;
+        // SAFETY: the buffer is one valid byte, the length says so, the descriptor is ours; with
+        // MSG_PEEK and MSG_DONTWAIT nothing is consumed and nothing waits.
+        let count = unsafe {
+            libc::recv(
+                self.tcp.as_raw_fd(),
+                (&raw mut byte).cast(),
+                1,
+                libc::MSG_PEEK | libc::MSG_DONTWAIT,
+            )
+        };
+        count >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
+    }
+
     /// The time limit of this connection.
     pub fn deadline(&self) -> &Deadline {
         &self.deadline
+    }
+
+    /// Says that nothing more will be written; what the other side still sends can be read.
+    pub fn end_output(&self) {
+        // SAFETY: plain system call on a descriptor that `self` keeps open.
+        unsafe {
+            libc::shutdown(self.tcp.as_raw_fd(), libc::SHUT_WR);
+        }
     }
 
     /// The other end's address.
@@ -104,42 +150,5 @@ impl Stream {
     pub fn from_parcel(parcel: Parcel, deadlines: &Deadlines) -> io::Result<Self> {
         let tcp = TcpStream::from_std(std::net::TcpStream::from(parcel.fd))?;
         Ok(Self::new(tcp, deadlines))
-    }
-}
-
-/// A value handed from one task to another of the same shard, once.
-fn one_shot<T>() -> (OneSender<T>, OneReceiver<T>) {
-    let shared = std::rc::Rc::new(OneShot {
-        value: std::cell::RefCell::new(None),
-        arrived: crate::notify::Notify::default(),
-    });
-    (OneSender(shared.clone()), OneReceiver(shared))
-}
-
-struct OneShot<T> {
-    value: std::cell::RefCell<Option<T>>,
-    arrived: crate::notify::Notify,
-}
-
-struct OneSender<T>(std::rc::Rc<OneShot<T>>);
-struct OneReceiver<T>(std::rc::Rc<OneShot<T>>);
-
-impl<T> OneSender<T> {
-    fn send(self, value: T) {
-        *self.0.value.borrow_mut() = Some(value);
-    }
-}
-
-impl<T> Drop for OneSender<T> {
-    fn drop(&mut self) {
-        self.0.arrived.notify();
-    }
-}
-
-impl<T> OneReceiver<T> {
-    /// The value, or `None` when the sender went without one.
-    async fn receive(self) -> Option<T> {
-        self.0.arrived.wait().await;
-        self.0.value.borrow_mut().take()
     }
 }

@@ -1,6 +1,7 @@
 //! Tasks of a shard. Every task is guarded: a panic ends that task and nothing else (rule D13).
 
 use std::{
+    cell::Cell,
     future::Future,
     panic::AssertUnwindSafe,
     sync::atomic::{AtomicU64, Ordering},
@@ -24,13 +25,19 @@ pub fn spawn(future: impl Future<Output = ()> + 'static) {
 
 /// Runs `future` to its end; `None` when it panicked.
 pub async fn guard<T>(future: impl Future<Output = T>) -> Option<T> {
-    match AssertUnwindSafe(future).catch_unwind().await {
-        Ok(value) => Some(value),
-        Err(_) => {
-            PANICS.fetch_add(1, Ordering::Relaxed);
-            None
-        }
+    counted(AssertUnwindSafe(future).catch_unwind().await)
+}
+
+/// Runs `call`; `None` when it panicked.
+pub(crate) fn guard_call<T>(call: impl FnOnce() -> T) -> Option<T> {
+    counted(std::panic::catch_unwind(AssertUnwindSafe(call)))
+}
+
+fn counted<T>(outcome: std::thread::Result<T>) -> Option<T> {
+    if outcome.is_err() {
+        PANICS.fetch_add(1, Ordering::Relaxed);
     }
+    outcome.ok()
 }
 
 /// Waits for `duration` (resolution 1 ms). For rare, short waits; deadlines of connections go
@@ -39,9 +46,26 @@ pub async fn sleep(duration: Duration) {
     monoio::time::sleep(duration).await;
 }
 
+/// Turns in a row that may end with more work queued. While any is, the runtime looks neither at
+/// its timers nor (io_uring) at wake-ups from other threads, so after that many it must run dry.
+pub(crate) const BUSY_TURNS_MAX: u32 = 64;
+/// How long a busy task steps back to let the runtime run dry: its timers' resolution.
+pub(crate) const STEP_BACK: Duration = Duration::from_millis(1);
+
 /// Lets every other ready task run once. (A self-wake would put this task at the queue's front.)
+/// Every 64th call of a shard waits 1 ms, so that tasks that yield in a loop hold up no timer and
+/// no message.
 pub async fn yield_now() {
-    monoio::spawn(async {}).await;
+    thread_local! {
+        static TURNS: Cell<u32> = const { Cell::new(0) };
+    }
+    let turns = TURNS.get() + 1;
+    TURNS.set(turns % BUSY_TURNS_MAX);
+    if turns == BUSY_TURNS_MAX {
+        sleep(STEP_BACK).await;
+    } else {
+        monoio::spawn(async {}).await;
+    }
 }
 
 /// Runs `future` for at most `limit`; `None` when the time ran out first, and the future is

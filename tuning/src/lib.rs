@@ -1,1 +1,27 @@
-//! placeholder
+//! Looks at the host a gateway runs on and says what costs it latency or connections.
+//!
+//! [`check`] reads files of /proc and /sys and makes a few short tries (a ring, two sockets, some
+//! sleeps); it changes nothing and needs no running gateway. Every question is a [`Row`]: what is,
+//! what should be, how bad the difference is, why it matters and what to do. What cannot be seen,
+//! in a container for example, is said and not guessed.
+//!
+//! [`cli`] is the command line `shardgate tune`.
+
+#![forbid(unsafe_code)]
+
+mod cgroup;
+mod check;
+mod checks;
+pub mod cli;
+mod host;
+mod jitter;
+mod place;
+mod plan;
+mod row;
+mod source;
+mod table;
+
+pub use check::{Options, Report, check};
+pub use place::Place;
+pub use plan::Plan;
+pub use row::{Row, Severity};

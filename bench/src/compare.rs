@@ -1,0 +1,148 @@
+//! The comparison: which contestants, which measurements, in which order, and what they come to.
+//!
+//! Contestants take turns in every cycle, in reversed order every other cycle, so that what the
+//! machine does meanwhile hits all of them; a ratio is taken between samples of one cycle, and the
+//! median of the cycles is reported.
+
+mod outcome;
+mod shards;
+mod size;
+mod speed;
+
+use std::{collections::BTreeSet, fs, io, path::PathBuf, time::Duration};
+
+use loadgen::{backend::BackendFault, run::Pattern};
+
+use crate::{
+    contestant::{Absence, Backends, Case, Contestant, GatewayPlan},
+    machine,
+    sample::{Load, Sample, measure},
+};
+pub use outcome::Outcome;
+
+/// What to compare.
+#[derive(Debug, Clone)]
+pub struct CompareOptions {
+    /// Measured seconds of each sample.
+    pub seconds: f64,
+    /// Cycles; the medians are over them.
+    pub cycles: u32,
+    /// The gateway's release binary.
+    pub gateway: PathBuf,
+    /// Targets to measure; empty: all.
+    pub only: BTreeSet<String>,
+    /// Core of the process under test.
+    pub test_cpu: usize,
+    /// Core of generator and backends.
+    pub load_cpu: usize,
+}
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareFault {
+    /// No place for the contestants' files.
+    #[error("cannot make a folder for the contestants: {0}")]
+    Folder(#[from] io::Error),
+    /// No backend.
+    #[error(transparent)]
+    Backend(#[from] BackendFault),
+}
+
+/// Kept connections of the load.
+const CONNECTIONS: u32 = 64;
+
+/// A run of the comparison.
+struct Bench {
+    options: CompareOptions,
+    folder: PathBuf,
+    backends: Backends,
+    outcome: Outcome,
+}
+
+/// Measures everything asked for.
+pub fn compare(options: CompareOptions) -> Result<Outcome, CompareFault> {
+    let folder = std::env::temp_dir().join(format!("bench-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    let backends = Backends::start(options.load_cpu)?;
+    let mut bench = Bench {
+        options,
+        folder,
+        backends,
+        outcome: Outcome::default(),
+    };
+    bench.speed();
+    bench.shards();
+    bench.size();
+    let options = &bench.options;
+    let driver = bench.backends.driver();
+    bench.outcome.machine = machine::describe(
+        &options.gateway,
+        &driver,
+        options.test_cpu,
+        options.load_cpu,
+    );
+    // What stays behind is small and in the system's temporary folder.
+    let _ = fs::remove_dir_all(&bench.folder);
+    Ok(bench.outcome)
+}
+
+impl Bench {
+    /// Whether one of these targets is asked for.
+    fn wants(&self, ids: &[&str]) -> bool {
+        self.options.only.is_empty() || ids.iter().any(|id| self.options.only.contains(*id))
+    }
+
+    /// A contestant, or a note that it is absent.
+    fn admit(&mut self, label: &str, started: Result<Contestant, Absence>) -> Option<Contestant> {
+        match started {
+            Ok(contestant) => Some(contestant),
+            Err(absence) => {
+                self.outcome.skip(format!("{label}: {absence}"));
+                None
+            }
+        }
+    }
+
+    fn gateway(
+        &mut self,
+        label: &'static str,
+        driver: &'static str,
+        cpus: &[usize],
+    ) -> Option<Contestant> {
+        let program = self.options.gateway.clone();
+        let plan = GatewayPlan {
+            label,
+            program: &program,
+            driver,
+            cpus,
+        };
+        let started = Contestant::gateway(&self.folder, &plan, &self.backends.addresses());
+        self.admit(label, started)
+    }
+
+    fn load(&self, case: Case, connections: u32, pattern: Pattern) -> Load {
+        let duration = Duration::try_from_secs_f64(self.options.seconds).unwrap_or_default();
+        Load {
+            case,
+            connections,
+            sessions: None,
+            pattern,
+            cpu: self.options.load_cpu,
+            // Long enough for connections to reach their shard and caches to fill.
+            warm_up: (duration / 4).max(Duration::from_millis(100)),
+            duration,
+        }
+    }
+
+    /// A sample, or a note that there is none.
+    fn sample(&mut self, name: &str, contestant: &Contestant, load: &Load) -> Option<Sample> {
+        match measure(contestant, load) {
+            Ok(sample) => Some(sample),
+            Err(fault) => {
+                self.outcome
+                    .skip(format!("{} {name}: {fault}", contestant.label));
+                None
+            }
+        }
+    }
+}

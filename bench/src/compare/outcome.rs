@@ -1,0 +1,242 @@
+//! What a comparison found: a table for people, an object for programs.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use serde_json::{Map, Value, json};
+
+use crate::{sample::Sample, sample::median, targets::TARGETS};
+
+/// Drift of nginx between cycles above which its ratios mean little (engine.md 10).
+const DRIFT_MAX: f64 = 0.20;
+
+/// Samples of one contestant in one case, by cycle.
+pub(super) type Cycles = Vec<Option<Sample>>;
+
+/// Everything measured.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Value by target.
+    pub targets: BTreeMap<&'static str, f64>,
+    /// What it was measured on.
+    pub machine: Value,
+    /// Who or what was skipped, and why.
+    pub skipped: Vec<String>,
+    /// Largest spread of nginx's CPU per call between cycles, of its median.
+    pub nginx_drift: Option<f64>,
+    /// Case, contestant, cycles; in the order they were measured.
+    cases: Vec<(String, Vec<(&'static str, Cycles)>)>,
+}
+
+impl Outcome {
+    /// Whether there is any figure at all.
+    pub fn is_empty(&self) -> bool {
+        self.targets.is_empty() && self.cases.is_empty()
+    }
+
+    pub(super) fn skip(&mut self, note: String) {
+        if !self.skipped.contains(&note) {
+            self.skipped.push(note);
+        }
+    }
+
+    pub(super) fn reach(&mut self, id: &'static str, value: Option<f64>) {
+        if let Some(value) = value.filter(|value| value.is_finite()) {
+            self.targets.insert(id, value);
+        }
+    }
+
+    /// Keeps the samples of a case; those of contestants without any are left out.
+    pub(super) fn keep(&mut self, case: String, rows: Vec<(&'static str, Cycles)>) {
+        let rows: Vec<_> = rows
+            .into_iter()
+            .filter(|(_, cycles)| cycles.iter().any(Option::is_some))
+            .collect();
+        if let Some((_, cycles)) = rows.iter().find(|(label, _)| *label == "nginx") {
+            let drift = spread(cycles.iter().flatten().map(|sample| sample.cpu_us));
+            self.nginx_drift = [self.nginx_drift, drift]
+                .into_iter()
+                .flatten()
+                .reduce(f64::max);
+        }
+        if !rows.is_empty() {
+            self.cases.push((case, rows));
+        }
+    }
+
+    /// As one JSON object.
+    pub fn to_json(&self) -> Value {
+        let mut cases = Map::new();
+        for (case, rows) in &self.cases {
+            let rows: Map<String, Value> = rows
+                .iter()
+                .map(|(label, cycles)| ((*label).to_owned(), row(cycles, rows)))
+                .collect();
+            cases.insert(case.clone(), Value::Object(rows));
+        }
+        json!({
+            "targets": self.targets,
+            "machine": self.machine,
+            "cases": cases,
+            "nginx_drift": self.nginx_drift,
+            "skipped": self.skipped,
+        })
+    }
+
+    /// As tables for a terminal.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        for (case, rows) in &self.cases {
+            let _ = writeln!(
+                text,
+                "{case:<24} {:>9} {:>9} {:>9} {:>10} {:>9} {:>9}",
+                "CPU us", "user us", "/ nginx", "calls/s", "p50 us", "p99 us"
+            );
+            for (label, cycles) in rows {
+                let value = row(cycles, rows);
+                let cell = |name: &str| match value[name].as_f64() {
+                    Some(number) => format!("{number:.2}"),
+                    None => "-".to_owned(),
+                };
+                let _ = writeln!(
+                    text,
+                    "  {label:<22} {:>9} {:>9} {:>9} {:>10} {:>9} {:>9}",
+                    cell("cpu_us"),
+                    cell("user_us"),
+                    cell("ratio_to_nginx"),
+                    cell("calls_per_s"),
+                    cell("p50_us"),
+                    cell("p99_us"),
+                );
+            }
+        }
+        for target in TARGETS {
+            let Some(value) = self.targets.get(target.id) else {
+                continue;
+            };
+            let _ = writeln!(
+                text,
+                "{:<5} {:<46} {value:>9.2} {:<6} {:<7} (first {}, goal {})",
+                target.id,
+                target.what,
+                target.unit,
+                target.verdict(*value),
+                target.first,
+                target.goal
+            );
+        }
+        for note in &self.skipped {
+            let _ = writeln!(text, "skipped {note}");
+        }
+        if let Some(drift) = self.nginx_drift {
+            let verdict = if drift > DRIFT_MAX {
+                ": too much for a verdict"
+            } else {
+                ""
+            };
+            let _ = writeln!(text, "nginx drifts by {:.0} %{verdict}", drift * 100.0);
+        }
+        let _ = writeln!(text, "{}", self.machine);
+        text
+    }
+}
+
+/// Medians of a contestant; CPU figures only when it has a process.
+fn row(cycles: &Cycles, rows: &[(&'static str, Cycles)]) -> Value {
+    let middle = |pick: fn(&Sample) -> f64| median(cycles.iter().flatten().map(pick));
+    let cpu = |pick: fn(&Sample) -> f64| middle(pick).filter(|value| *value > 0.0);
+    let nginx = rows
+        .iter()
+        .find(|(label, _)| *label == "nginx")
+        .map(|(_, cycles)| cycles);
+    json!({
+        "cpu_us": cpu(|sample| sample.cpu_us),
+        "user_us": cpu(|sample| sample.user_us),
+        "ratio_to_nginx": nginx.and_then(|nginx| ratio(cycles, nginx, |sample| sample.cpu_us)),
+        "calls_per_s": middle(|sample| sample.calls_per_s),
+        "p50_us": middle(|sample| sample.p50_us),
+        "p99_us": middle(|sample| sample.p99_us),
+    })
+}
+
+/// Median over the cycles of ours / theirs in the same cycle.
+pub(super) fn ratio(ours: &Cycles, theirs: &Cycles, pick: fn(&Sample) -> f64) -> Option<f64> {
+    let pairs = ours.iter().zip(theirs).filter_map(|(one, other)| {
+        let (one, other) = (pick(one.as_ref()?), pick(other.as_ref()?));
+        (one > 0.0 && other > 0.0).then_some(one / other)
+    });
+    median(pairs)
+}
+
+/// Distance of the extremes, as a share of the median; of at least two values.
+fn spread(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    let (low, high) = (
+        values.iter().copied().reduce(f64::min)?,
+        values.iter().copied().reduce(f64::max)?,
+    );
+    let middle = median(values.iter().copied()).filter(|middle| *middle > 0.0)?;
+    (values.len() > 1).then_some((high - low) / middle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cycles(cpu: &[f64]) -> Cycles {
+        cpu.iter()
+            .map(|cpu_us| {
+                (*cpu_us > 0.0).then(|| Sample {
+                    cpu_us: *cpu_us,
+                    p50_us: 5.0,
+                    ..Sample::default()
+                })
+            })
+            .collect()
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_cycle() {
+        // The third cycle of ours is missing, so it takes no part.
+        let ratio = ratio(
+            &cycles(&[10.0, 40.0, 0.0]),
+            &cycles(&[20.0, 40.0, 1.0]),
+            |s| s.cpu_us,
+        );
+        assert_eq!(ratio, Some(0.75));
+        assert_eq!(
+            super::ratio(&cycles(&[0.0]), &cycles(&[1.0]), |s| s.cpu_us),
+            None
+        );
+    }
+
+    #[test]
+    fn tables_and_objects_tell_the_same() {
+        let mut outcome = Outcome::default();
+        assert!(outcome.is_empty());
+        outcome.keep(
+            "json200".to_owned(),
+            vec![
+                ("direct", cycles(&[0.0])),
+                ("nginx", cycles(&[20.0, 30.0])),
+                ("ours", cycles(&[10.0, 15.0])),
+            ],
+        );
+        outcome.reach("V1", Some(0.8));
+        outcome.reach("V2", Some(f64::NAN));
+        outcome.skip("x: gone".to_owned());
+        outcome.skip("x: gone".to_owned());
+        let json = outcome.to_json();
+        assert_eq!(json["cases"]["json200"]["ours"]["ratio_to_nginx"], 0.5);
+        assert!(json["cases"]["json200"]["direct"].is_null());
+        assert_eq!(json["targets"], json!({"V1": 0.8}));
+        assert_eq!(json["skipped"].as_array().unwrap().len(), 1);
+        assert!((json["nginx_drift"].as_f64().unwrap() - 0.4).abs() < 1e-9);
+        let text = outcome.to_text();
+        assert!(text.contains("too much for a verdict"));
+        assert!(
+            text.lines()
+                .any(|line| line.starts_with("V1 ") && line.contains("first"))
+        );
+    }
+}

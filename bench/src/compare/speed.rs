@@ -1,0 +1,149 @@
+//! CPU per call and latency on one core: nobody, nginx, and the gateway on both drivers.
+
+use loadgen::run::Pattern;
+
+use super::{
+    Bench, CONNECTIONS,
+    outcome::{Cycles, ratio},
+};
+use crate::{
+    contestant::{Case, Contestant},
+    sample::median,
+};
+
+/// Labels of the gateway's contestants.
+const URING: &str = "shardgate io_uring";
+const EPOLL: &str = "shardgate epoll";
+
+impl Bench {
+    /// V1 to V4, V7, V17.
+    pub(super) fn speed(&mut self) {
+        if !self.wants(&["V1", "V2", "V3", "V4", "V7", "V17"]) {
+            return;
+        }
+        let backends = self.backends.addresses();
+        let cpu = self.options.test_cpu;
+        let mut field = vec![Contestant::direct(&backends)];
+        let nginx = Contestant::nginx(&self.folder, cpu, &backends);
+        field.extend(self.admit("nginx", nginx));
+        field.extend(self.gateway(URING, "io-uring", &[cpu]));
+        if self.wants(&["V2"]) {
+            field.extend(self.gateway(EPOLL, "epoll", &[cpu]));
+        }
+        for (case, ids) in [
+            (Case::Small, &["V1", "V2", "V17"][..]),
+            (Case::Large, &["V3"]),
+            (Case::Stream, &["V4"]),
+        ] {
+            if !self.wants(ids) {
+                continue;
+            }
+            let rows = self.turns(case.name(), &field, case, CONNECTIONS);
+            let against_nginx = |label| {
+                ratio(find(&rows, label)?, find(&rows, "nginx")?, |sample| {
+                    sample.cpu_us
+                })
+            };
+            match case {
+                Case::Small => {
+                    self.outcome.reach("V1", against_nginx(URING));
+                    self.outcome.reach("V2", against_nginx(EPOLL));
+                    let user = find(&rows, URING)
+                        .and_then(|cycles| median(cycles.iter().flatten().map(|s| s.user_us)));
+                    self.outcome.reach("V17", user);
+                }
+                Case::Large => self.outcome.reach("V3", against_nginx(URING)),
+                Case::Stream => self.outcome.reach("V4", against_nginx(URING)),
+            }
+            self.outcome
+                .keep(format!("{}, {CONNECTIONS} connections", case.name()), rows);
+        }
+        if self.wants(&["V7"]) {
+            let rows = self.turns("1 connection", &field, Case::Small, 1);
+            self.outcome.reach("V7", added(&rows));
+            self.outcome
+                .keep(format!("{}, 1 connection", Case::Small.name()), rows);
+        }
+    }
+
+    /// All contestants in turn, in every cycle.
+    fn turns(
+        &mut self,
+        name: &str,
+        field: &[Contestant],
+        case: Case,
+        connections: u32,
+    ) -> Vec<(&'static str, Cycles)> {
+        let load = self.load(case, connections, Pattern::Sticky);
+        let cycles = self.options.cycles;
+        let mut rows: Vec<(&'static str, Cycles)> = field
+            .iter()
+            .map(|contestant| (contestant.label, (0..cycles).map(|_| None).collect()))
+            .collect();
+        for cycle in 0..cycles as usize {
+            let mut order: Vec<usize> = (0..field.len()).collect();
+            if cycle % 2 == 1 {
+                order.reverse();
+            }
+            for index in order {
+                rows[index].1[cycle] = self.sample(name, &field[index], &load);
+            }
+        }
+        rows
+    }
+}
+
+fn find<'a>(rows: &'a [(&'static str, Cycles)], label: &str) -> Option<&'a Cycles> {
+    rows.iter()
+        .find(|(known, _)| *known == label)
+        .map(|(_, cycles)| cycles)
+}
+
+/// Median over the cycles of (gateway - direct) / (nginx - direct), medians of latency.
+fn added(rows: &[(&'static str, Cycles)]) -> Option<f64> {
+    let (direct, nginx, gateway) = (
+        find(rows, "direct")?,
+        find(rows, "nginx")?,
+        find(rows, URING)?,
+    );
+    let ratios = gateway
+        .iter()
+        .zip(nginx)
+        .zip(direct)
+        .filter_map(|((gateway, nginx), direct)| {
+            let direct = direct.as_ref()?.p50_us;
+            let by_nginx = nginx.as_ref()?.p50_us - direct;
+            (by_nginx > 0.0).then_some((gateway.as_ref()?.p50_us - direct) / by_nginx)
+        });
+    median(ratios)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Sample;
+
+    #[test]
+    fn added_latency_is_compared_and_not_latency() {
+        let cycles = |values: &[f64]| -> Cycles {
+            values
+                .iter()
+                .map(|p50_us| {
+                    Some(Sample {
+                        p50_us: *p50_us,
+                        ..Sample::default()
+                    })
+                })
+                .collect()
+        };
+        let rows = [
+            ("direct", cycles(&[100.0, 90.0, 100.0])),
+            ("nginx", cycles(&[200.0, 190.0, 90.0])),
+            (URING, cycles(&[180.0, 150.0, 500.0])),
+        ];
+        // In the third cycle nginx took off time, which is noise: no ratio.
+        let ratio = added(&rows).unwrap();
+        assert!((ratio - 0.7).abs() < 1e-9, "{ratio}");
+        assert_eq!(added(&rows[..2]), None);
+    }
+}

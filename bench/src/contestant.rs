@@ -1,0 +1,194 @@
+//! Who is compared: no gateway, nginx, the gateway. Each is started once and stays up.
+
+mod gateway;
+mod nginx;
+
+use std::{
+    fs, io,
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use loadgen::backend::{Backend, BackendFault, BackendOptions, ReplyKind};
+
+use crate::{plain::Endpoint, process::Process};
+pub use gateway::GatewayPlan;
+
+/// Time a contestant has until it takes connections.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// What is asked of a contestant, by the backend behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Case {
+    /// JSON replies of 200 bytes.
+    Small,
+    /// JSON replies of 16 KiB.
+    Large,
+    /// One event of 200 bytes.
+    Stream,
+}
+
+impl Case {
+    /// All cases.
+    pub const ALL: [Self; 3] = [Self::Small, Self::Large, Self::Stream];
+
+    /// Name in paths and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Small => "json200",
+            Self::Large => "json16k",
+            Self::Stream => "sse200",
+        }
+    }
+
+    /// Size of a reply's JSON.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Large => 16 * 1024,
+            Self::Small | Self::Stream => 200,
+        }
+    }
+}
+
+/// The backends of all cases, in this process, on one core.
+pub struct Backends {
+    running: Vec<(Case, Backend)>,
+}
+
+impl Backends {
+    /// Starts one for each case on core `cpu`.
+    pub fn start(cpu: usize) -> Result<Self, BackendFault> {
+        let mut running = Vec::new();
+        for case in Case::ALL {
+            let backend = Backend::start(BackendOptions {
+                cpus: Some(vec![cpu]),
+                name: case.name().to_owned(),
+                reply: if case == Case::Stream {
+                    ReplyKind::Sse
+                } else {
+                    ReplyKind::Json
+                },
+                payload_bytes: Some(case.bytes()),
+                ..BackendOptions::default()
+            })?;
+            running.push((case, backend));
+        }
+        Ok(Self { running })
+    }
+
+    /// I/O driver of the backends, and of the generator on the same machine.
+    pub fn driver(&self) -> String {
+        self.running
+            .first()
+            .map(|(_, backend)| backend.driver().to_string())
+            .unwrap_or_default()
+    }
+
+    /// Address of a case's backend.
+    pub fn addresses(&self) -> Vec<(Case, SocketAddr)> {
+        self.running
+            .iter()
+            .map(|(case, backend)| (*case, backend.address()))
+            .collect()
+    }
+}
+
+/// Why a contestant does not take part.
+#[derive(Debug, thiserror::Error)]
+pub enum Absence {
+    /// There is no such program.
+    #[error("{0} is not there")]
+    NotThere(PathBuf),
+    /// It cannot be prepared or started.
+    #[error("cannot be started: {0}")]
+    Start(#[from] io::Error),
+    /// It ended, or did not listen in time; what it said last.
+    #[error("did not come up: {0}")]
+    NotUp(String),
+}
+
+/// One contestant, up and listening.
+#[derive(Debug)]
+pub struct Contestant {
+    /// Name in tables.
+    pub label: &'static str,
+    /// Its process; `None` when the backend is called directly.
+    pub process: Option<Process>,
+    /// Its admin listener.
+    pub admin: Option<SocketAddr>,
+    /// Bearer token it wants.
+    pub token: Option<String>,
+    endpoints: Vec<(Case, SocketAddr, String)>,
+}
+
+impl Contestant {
+    /// The backends without anything in front.
+    pub fn direct(backends: &[(Case, SocketAddr)]) -> Self {
+        let endpoints = backends
+            .iter()
+            .map(|(case, address)| (*case, *address, "/mcp".to_owned()))
+            .collect();
+        Self {
+            label: "direct",
+            process: None,
+            admin: None,
+            token: None,
+            endpoints,
+        }
+    }
+
+    /// nginx on core `cpu`.
+    pub fn nginx(
+        folder: &Path,
+        cpu: usize,
+        backends: &[(Case, SocketAddr)],
+    ) -> Result<Self, Absence> {
+        nginx::start(folder, cpu, backends)
+    }
+
+    /// The gateway as `plan` says.
+    pub fn gateway(
+        folder: &Path,
+        plan: &GatewayPlan<'_>,
+        backends: &[(Case, SocketAddr)],
+    ) -> Result<Self, Absence> {
+        gateway::start(folder, plan, backends)
+    }
+
+    /// Where a case is served.
+    pub fn endpoint(&self, case: Case) -> Option<Endpoint> {
+        let (_, address, path) = self.endpoints.iter().find(|(known, _, _)| *known == case)?;
+        Some(Endpoint {
+            address: *address,
+            path: path.clone(),
+            token: self.token.clone(),
+        })
+    }
+}
+
+/// A loopback address nobody listens on just now.
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind(("127.0.0.1", 0))?.local_addr()
+}
+
+/// Waits until somebody listens; the end of the process's log when nobody does.
+fn wait_for(process: &mut Process, address: SocketAddr, log: &Path) -> Result<(), Absence> {
+    let start = Instant::now();
+    while start.elapsed() < START_LIMIT && process.is_running() {
+        if TcpStream::connect(address).is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(Absence::NotUp(last_line(log)))
+}
+
+fn last_line(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    text.lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("it said nothing")
+        .to_owned()
+}

@@ -1,0 +1,194 @@
+//! The gateway as its operator would start it: file configuration, tokens checked, plain HTTP.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::{Value, json};
+
+use super::{Absence, Case, Contestant, free_address, wait_for};
+use crate::{process::Process, token};
+
+/// Secret of the bench's tokens; it guards nothing.
+const SECRET: &str = "the secret of a bench that listens on loopback only";
+
+/// Which gateway to start.
+#[derive(Debug, Clone, Copy)]
+pub struct GatewayPlan<'a> {
+    /// Name in tables, and of its folder.
+    pub label: &'static str,
+    /// The program.
+    pub program: &'a Path,
+    /// `--io-driver`.
+    pub driver: &'static str,
+    /// Cores; one shard on each.
+    pub cpus: &'a [usize],
+}
+
+impl GatewayPlan<'_> {
+    fn folder(&self, parent: &Path) -> PathBuf {
+        parent.join(self.label.replace(' ', "-"))
+    }
+}
+
+pub(super) fn start(
+    folder: &Path,
+    plan: &GatewayPlan<'_>,
+    backends: &[(Case, SocketAddr)],
+) -> Result<Contestant, Absence> {
+    let (command, mut contestant) = prepare(folder, plan, backends)?;
+    let log = plan.folder(folder).join("output.log");
+    // With one shard the whole process stays on its core; with more it needs them all.
+    let cpu = if let [cpu] = plan.cpus {
+        Some(*cpu)
+    } else {
+        None
+    };
+    let mut process = Process::start(command, cpu, &log, None)?;
+    let address = contestant.endpoints.first().map(|(_, address, _)| *address);
+    if let Some(address) = address {
+        wait_for(&mut process, address, &log)?;
+    }
+    contestant.process = Some(process);
+    Ok(contestant)
+}
+
+fn prepare(
+    folder: &Path,
+    plan: &GatewayPlan<'_>,
+    backends: &[(Case, SocketAddr)],
+) -> Result<(Command, Contestant), Absence> {
+    if !plan.program.exists() {
+        return Err(Absence::NotThere(plan.program.to_owned()));
+    }
+    let folder = plan.folder(folder);
+    let state = folder.join("state");
+    // A start that is measured finds no state of an earlier one.
+    if state.exists() {
+        fs::remove_dir_all(&state)?;
+    }
+    fs::create_dir_all(&state)?;
+    let users = folder.join("users.json");
+    fs::write(&users, user_config(backends).to_string())?;
+    let (address, admin) = (free_address()?, free_address()?);
+    let cpus: Vec<String> = plan.cpus.iter().map(usize::to_string).collect();
+    let mut command = Command::new(plan.program);
+    command.arg("serve");
+    for (flag, value) in [
+        ("--address", address.to_string()),
+        ("--admin-address", admin.to_string()),
+        ("--io-driver", plan.driver.to_owned()),
+        ("--shards", cpus.len().to_string()),
+        ("--cpu-list", cpus.join(",")),
+        ("--token-verification-secret", SECRET.to_owned()),
+        ("--upstream-connection-mode", "plain-text-or-tls".to_owned()),
+        ("--log-level", "warn".to_owned()),
+    ] {
+        command.arg(flag).arg(value);
+    }
+    command
+        .arg("--config-file")
+        .arg(&users)
+        .arg("--state-dir")
+        .arg(&state);
+    // Nothing of the operator's environment changes what is measured.
+    command.env_clear().current_dir(&folder);
+    let now_unix_s = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| now.as_secs());
+    let endpoints = backends
+        .iter()
+        .map(|(case, _)| (*case, address, format!("/servers/{}/mcp", case.name())))
+        .collect();
+    let contestant = Contestant {
+        label: plan.label,
+        process: None,
+        admin: Some(admin),
+        token: Some(token::mint("bench", SECRET, now_unix_s)),
+        endpoints,
+    };
+    Ok((command, contestant))
+}
+
+/// One virtual host for each case, with one backend (contextforge.md 3.2).
+fn user_config(backends: &[(Case, SocketAddr)]) -> Value {
+    let hosts: serde_json::Map<String, Value> = backends
+        .iter()
+        .map(|(case, address)| {
+            let backend = json!({
+                "name": case.name(),
+                "url": format!("http://{address}/mcp"),
+                "passthrough_headers": [],
+                "allowed_tool_names": [],
+                "allowed_resource_names": [],
+                "allowed_prompt_names": [],
+            });
+            (case.name().to_owned(), json!({"backends": {"b": backend}}))
+        })
+        .collect();
+    json!({ "virtual_hosts": hosts })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_the_operators() {
+        let folder = std::env::temp_dir().join(format!("bench-gateway-{}", std::process::id()));
+        let plan = GatewayPlan {
+            label: "gateway",
+            program: Path::new("/bin/sh"),
+            driver: "epoll",
+            cpus: &[0, 1],
+        };
+        let backends = [(Case::Small, SocketAddr::from(([127, 0, 0, 1], 9)))];
+        let (command, contestant) = prepare(&folder, &plan, &backends).unwrap();
+        let words: Vec<_> = command
+            .get_args()
+            .map(|word| word.to_string_lossy())
+            .collect();
+        let line = words.join(" ");
+        assert!(line.starts_with("serve --address 127.0.0.1:"), "{line}");
+        assert!(
+            line.contains("--io-driver epoll --shards 2 --cpu-list 0,1 "),
+            "{line}"
+        );
+        let written = fs::read_to_string(folder.join("gateway/users.json")).unwrap();
+        let written: Value = serde_json::from_str(&written).unwrap();
+        let backend = &written["virtual_hosts"]["json200"]["backends"]["b"];
+        assert_eq!(backend["url"], "http://127.0.0.1:9/mcp");
+        assert_eq!(
+            contestant.endpoint(Case::Small).unwrap().path,
+            "/servers/json200/mcp"
+        );
+        assert!(contestant.endpoint(Case::Large).is_none());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_absent_and_one_that_ends_says_why() {
+        let folder = std::env::temp_dir().join(format!("bench-absent-{}", std::process::id()));
+        let mut plan = GatewayPlan {
+            label: "gateway",
+            program: Path::new("/nowhere/shardgate"),
+            driver: "auto",
+            cpus: &[0],
+        };
+        let backends = [(Case::Small, SocketAddr::from(([127, 0, 0, 1], 9)))];
+        assert!(matches!(
+            start(&folder, &plan, &backends),
+            Err(Absence::NotThere(_))
+        ));
+        plan.program = Path::new("/bin/false");
+        assert!(matches!(
+            start(&folder, &plan, &backends),
+            Err(Absence::NotUp(_))
+        ));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

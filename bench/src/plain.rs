@@ -1,0 +1,162 @@
+//! The bench's own blocking HTTP: pages of the admin listener, first answers, connections to hold.
+
+use std::{
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+/// Time limit of every read and write.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// The whole answer to a GET that closes the connection.
+pub fn read_page(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = connect(address)?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
+    )?;
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// An MCP endpoint, spoken to over connections that are held.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Path of the endpoint.
+    pub path: String,
+    /// Bearer token.
+    pub token: Option<String>,
+}
+
+impl Endpoint {
+    /// Opens a session over a new connection; both are given back.
+    pub fn initialize(&self) -> io::Result<(TcpStream, String)> {
+        let mut stream = connect(self.address)?;
+        let body = concat!(
+            r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"#,
+            r#""protocolVersion":"2025-11-25","capabilities":{},"#,
+            r#""clientInfo":{"name":"bench","version":"1"}}}"#
+        );
+        let head = self.exchange(&mut stream, "", body)?;
+        let id = head
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(name, _)| name.eq_ignore_ascii_case("mcp-session-id"))
+            .map(|(_, value)| value.trim().to_owned());
+        Ok((
+            stream,
+            id.ok_or_else(|| io::Error::other("initialize gave no session id"))?,
+        ))
+    }
+
+    /// A new connection that has carried one `ping` of `session`.
+    pub fn connect_and_ping(&self, session: &str) -> io::Result<TcpStream> {
+        let mut stream = connect(self.address)?;
+        let header = format!("mcp-session-id: {session}\r\nmcp-protocol-version: 2025-11-25\r\n");
+        self.exchange(
+            &mut stream,
+            &header,
+            r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
+        )?;
+        Ok(stream)
+    }
+
+    /// One POST; the head of a 200 reply. The body is taken off the connection as well.
+    fn exchange(&self, stream: &mut TcpStream, headers: &str, body: &str) -> io::Result<String> {
+        let authorization = self
+            .token
+            .as_ref()
+            .map(|token| format!("authorization: Bearer {token}\r\n"))
+            .unwrap_or_default();
+        write!(
+            stream,
+            "POST {} HTTP/1.1\r\nhost: {}\r\naccept: application/json, text/event-stream\r\n\
+             content-type: application/json\r\n{authorization}{headers}\
+             content-length: {}\r\n\r\n{body}",
+            self.path,
+            self.address,
+            body.len()
+        )?;
+        read_reply(stream)
+    }
+}
+
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, LIMIT)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.set_write_timeout(Some(LIMIT))?;
+    Ok(stream)
+}
+
+/// Reads one reply to its end, by length or to the last chunk; its head when the status is 200.
+fn read_reply(stream: &mut impl Read) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&bytes[..at]).into_owned();
+            let lower = head.to_ascii_lowercase();
+            let length = lower.lines().find_map(|line| {
+                line.strip_prefix("content-length:")?
+                    .trim()
+                    .parse::<usize>()
+                    .ok()
+            });
+            let is_complete = match length {
+                Some(length) => bytes.len() >= at + 4 + length,
+                None => bytes.ends_with(b"0\r\n\r\n"),
+            };
+            if is_complete {
+                if !head.starts_with("HTTP/1.1 200") {
+                    return Err(io::Error::other(head.lines().next().unwrap_or_default()));
+                }
+                return Ok(head);
+            }
+        }
+        match stream.read(&mut piece)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => bytes.extend_from_slice(&piece[..count]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loadgen::backend::{Backend, BackendOptions, ReplyKind};
+
+    #[test]
+    fn sessions_and_pings_of_both_reply_kinds() {
+        for reply in [ReplyKind::Json, ReplyKind::Sse] {
+            let options = BackendOptions {
+                reply,
+                ..BackendOptions::default()
+            };
+            let backend = Backend::start(options).unwrap();
+            let endpoint = Endpoint {
+                address: backend.address(),
+                path: "/mcp".to_owned(),
+                token: None,
+            };
+            let (_first, session) = endpoint.initialize().unwrap();
+            endpoint.connect_and_ping(&session).unwrap();
+            let fault = endpoint.connect_and_ping("nope").unwrap_err();
+            assert_eq!(fault.to_string(), "HTTP/1.1 404 Not Found");
+            backend.stop();
+        }
+    }
+
+    #[test]
+    fn an_early_end_is_told() {
+        let mut cut = &b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab"[..];
+        assert_eq!(
+            read_reply(&mut cut).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
+    }
+}

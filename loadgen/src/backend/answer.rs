@@ -1,0 +1,104 @@
+//! Replies as bytes: heads, the two shapes of a JSON-RPC reply, errors.
+
+use std::io::Write;
+
+use super::ReplyKind;
+
+/// Appends a reply without a body; `status` may carry further header lines.
+pub(super) fn write_plain(out: &mut Vec<u8>, status: &str, is_kept: bool) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(status.as_bytes());
+    out.extend_from_slice(b"\r\ncontent-length: 0\r\n");
+    if !is_kept {
+        out.extend_from_slice(b"connection: close\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a JSON reply with any status; `status` may carry further header lines.
+pub(super) fn write_json(out: &mut Vec<u8>, status: &str, body: &[u8]) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(status.as_bytes());
+    out.extend_from_slice(b"\r\ncontent-type: application/json\r\ncontent-length: ");
+    write_number(out, body.len());
+    out.extend_from_slice(b"\r\n\r\n");
+    out.extend_from_slice(body);
+}
+
+/// Appends the 200 reply to a request, as asked of the backend. `extra` is header lines.
+pub(super) fn write_reply(out: &mut Vec<u8>, kind: ReplyKind, extra: &str, body: &[u8]) {
+    const EVENT: &[u8] = b"event: message\ndata: ";
+    const END: &[u8] = b"\n\n";
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    out.extend_from_slice(extra.as_bytes());
+    match kind {
+        ReplyKind::Json => {
+            out.extend_from_slice(b"content-type: application/json\r\ncontent-length: ");
+            write_number(out, body.len());
+            out.extend_from_slice(b"\r\n\r\n");
+            out.extend_from_slice(body);
+        }
+        ReplyKind::Sse => {
+            out.extend_from_slice(
+                b"content-type: text/event-stream\r\ncache-control: no-cache\r\n\
+                  transfer-encoding: chunked\r\n\r\n",
+            );
+            let length = EVENT.len() + body.len() + END.len();
+            // Writing to a vector cannot fail.
+            let _ = write!(out, "{length:x}\r\n");
+            out.extend_from_slice(EVENT);
+            out.extend_from_slice(body);
+            out.extend_from_slice(END);
+            out.extend_from_slice(b"\r\n0\r\n\r\n");
+        }
+    }
+}
+
+/// Appends a JSON-RPC error object for `id` (raw JSON).
+pub(super) fn write_error(out: &mut Vec<u8>, id: &str, code: i32, message: &str) {
+    // Writing to a vector cannot fail. The messages are ours and need no escaping.
+    let _ = write!(
+        out,
+        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{message}"}}}}"#
+    );
+}
+
+/// Appends a number in decimal, without the formatting machinery.
+pub(super) fn write_number(out: &mut Vec<u8>, mut number: usize) {
+    let mut digits = [0_u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        for number in [0, 7, 10, 65_535, usize::MAX] {
+            let mut out = Vec::new();
+            write_number(&mut out, number);
+            assert_eq!(out, number.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn an_event_stream_is_one_chunk_of_the_right_length() {
+        let mut out = Vec::new();
+        write_reply(&mut out, ReplyKind::Sse, "x: y\r\n", b"{}");
+        let text = String::from_utf8(out).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\nx: y\r\n"));
+        assert_eq!(body, "19\r\nevent: message\ndata: {}\n\n\r\n0\r\n\r\n");
+        assert_eq!("event: message\ndata: {}\n\n".len(), 0x19);
+    }
+}

@@ -1,0 +1,390 @@
+//! What a request asks for, and its reply: the JSON-RPC half of the backend.
+
+use std::{borrow::Cow, cell::RefCell, sync::Arc, time::Duration};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{
+    BackendOptions,
+    answer::{write_error, write_json, write_plain, write_reply},
+    request::{Method, REVISIONS, Request},
+    session::{Sessions, SharedSessions},
+    tools::Tools,
+};
+
+const PARSE_ERROR: i32 = -32700;
+const INVALID_REQUEST: i32 = -32600;
+const METHOD_NOT_FOUND: i32 = -32601;
+const INVALID_PARAMS: i32 = -32602;
+/// The code that TypeScript servers use for a request they cannot place (mcp.md 1.2).
+const BAD_REQUEST: i32 = -32000;
+/// The same for an unknown session.
+const UNKNOWN_SESSION: i32 = -32001;
+
+/// A message as far as the backend reads it.
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct InitializeParams<'a> {
+    #[serde(borrow)]
+    protocol_version: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct CallParams<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+/// How a request was dealt with; its reply is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Answered,
+    /// It was a `tools/call`.
+    Called,
+    /// It was a `tools/call` whose reply must wait that long.
+    CalledAfter(Duration),
+}
+
+/// One shard's answers.
+pub(super) struct Dispatcher {
+    options: Arc<BackendOptions>,
+    sessions: Sessions,
+    tools: Tools,
+    /// Where reply bodies are composed before their length is known.
+    body: RefCell<Vec<u8>>,
+}
+
+impl Dispatcher {
+    pub(super) fn new(options: &Arc<BackendOptions>, shared: SharedSessions) -> Self {
+        Self {
+            tools: Tools::new(options.kind, options.tool_count, options.payload_bytes),
+            options: options.clone(),
+            sessions: Sessions::new(shared),
+            body: RefCell::default(),
+        }
+    }
+
+    /// Appends the reply to `request` to `out`.
+    pub(super) fn answer(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
+        match request.method {
+            Method::Post => return self.post(request, out),
+            Method::Get => {
+                write_plain(out, "405 Method Not Allowed\r\nallow: POST, DELETE", true);
+            }
+            Method::Delete => match request.session {
+                None => self.refuse(out, "400 Bad Request", "null", BAD_REQUEST, NO_SESSION),
+                Some(id) if self.sessions.end(id) => write_plain(out, "200 OK", true),
+                Some(_) => self.refuse(out, "404 Not Found", "null", UNKNOWN_SESSION, NOT_FOUND),
+            },
+        }
+        Outcome::Answered
+    }
+
+    fn post(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
+        let message: Message<'_> = match serde_json::from_slice(request.body) {
+            Ok(message) => message,
+            Err(error) => {
+                let (code, text) = match error.classify() {
+                    serde_json::error::Category::Data => (INVALID_REQUEST, "Invalid Request"),
+                    _ => (PARSE_ERROR, "Parse error"),
+                };
+                self.refuse(out, "400 Bad Request", "null", code, text);
+                return Outcome::Answered;
+            }
+        };
+        let id = message.id.map(RawValue::get);
+        let is_id = |id: &str| {
+            id.starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit())
+        };
+        if message.jsonrpc.as_deref() != Some("2.0") || !id.is_none_or(is_id) {
+            self.refuse(
+                out,
+                "400 Bad Request",
+                "null",
+                INVALID_REQUEST,
+                "Invalid Request",
+            );
+            return Outcome::Answered;
+        }
+        let method = message.method.as_deref();
+        if let (Some(id), Some("initialize")) = (id, method) {
+            self.initialize(id, message.params, out);
+            return Outcome::Answered;
+        }
+        let Some(session_id) = request.session else {
+            self.refuse(
+                out,
+                "400 Bad Request",
+                id.unwrap_or("null"),
+                BAD_REQUEST,
+                NO_SESSION,
+            );
+            return Outcome::Answered;
+        };
+        let Some(session) = self.sessions.find(session_id) else {
+            self.refuse(
+                out,
+                "404 Not Found",
+                id.unwrap_or("null"),
+                UNKNOWN_SESSION,
+                NOT_FOUND,
+            );
+            return Outcome::Answered;
+        };
+        let (Some(id), Some(method)) = (id, method) else {
+            // A notification, or a client's answer to a request.
+            write_plain(out, "202 Accepted", true);
+            return Outcome::Answered;
+        };
+        let body = &mut *self.body.borrow_mut();
+        body.clear();
+        let mut outcome = Outcome::Answered;
+        match method {
+            "tools/call" => {
+                let params = message.params.map(|raw| serde_json::from_str(raw.get()));
+                if let Some(Ok(CallParams { name, arguments })) = params {
+                    let own = self.tools.call(id, &name, arguments, &session, body);
+                    let delay = self.options.delay.unwrap_or_default() + own;
+                    outcome = if delay.is_zero() {
+                        Outcome::Called
+                    } else {
+                        Outcome::CalledAfter(delay)
+                    };
+                } else {
+                    write_error(body, id, INVALID_PARAMS, "Invalid params");
+                }
+            }
+            "tools/list" => self.tools.list(id, body),
+            "ping" => {
+                body.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+                body.extend_from_slice(id.as_bytes());
+                body.extend_from_slice(b",\"result\":{}}");
+            }
+            _ => write_error(body, id, METHOD_NOT_FOUND, "Method not found"),
+        }
+        write_reply(out, self.options.reply, "", body);
+        body.shrink_to(super::KEPT_BYTES_MAX);
+        outcome
+    }
+
+    /// The version asked for when it is one of ours, else our newest (mcp.md 1.2).
+    fn initialize(&self, id: &str, params: Option<&RawValue>, out: &mut Vec<u8>) {
+        let params = params.map(|raw| serde_json::from_str::<InitializeParams<'_>>(raw.get()));
+        let body = &mut *self.body.borrow_mut();
+        body.clear();
+        let Some(Ok(params)) = params else {
+            write_error(body, id, INVALID_PARAMS, "Invalid params");
+            write_reply(out, self.options.reply, "", body);
+            return;
+        };
+        let newest = REVISIONS[REVISIONS.len() - 1];
+        let version = REVISIONS
+            .into_iter()
+            .find(|known| *known == params.protocol_version);
+        let result = serde_json::json!({
+            "protocolVersion": version.unwrap_or(newest),
+            "capabilities": {"tools": {"listChanged": false}},
+            "serverInfo": {"name": self.options.name, "version": env!("CARGO_PKG_VERSION")},
+        });
+        // Writing to a vector cannot fail.
+        let _ = std::io::Write::write_fmt(
+            body,
+            format_args!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
+        );
+        let header = format!("mcp-session-id: {}\r\n", self.sessions.open());
+        write_reply(out, self.options.reply, &header, body);
+    }
+
+    fn refuse(&self, out: &mut Vec<u8>, status: &str, id: &str, code: i32, text: &str) {
+        let body = &mut *self.body.borrow_mut();
+        body.clear();
+        write_error(body, id, code, text);
+        write_json(out, status, body);
+    }
+}
+
+const NO_SESSION: &str = "Bad Request: Mcp-Session-Id header is required";
+const NOT_FOUND: &str = "Session not found";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::ReplyKind;
+
+    struct Probe(Dispatcher);
+
+    impl Probe {
+        fn new(options: BackendOptions) -> Self {
+            Self(Dispatcher::new(
+                &Arc::new(options),
+                SharedSessions::default(),
+            ))
+        }
+
+        fn ask(&self, method: Method, session: Option<&str>, body: &str) -> (String, String) {
+            let request = Request {
+                method,
+                session: session.map(str::as_bytes),
+                body: body.as_bytes(),
+                is_kept: true,
+                used: 0,
+            };
+            let mut out = Vec::new();
+            self.0.answer(&request, &mut out);
+            let text = String::from_utf8(out).unwrap();
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            (head.to_owned(), body.to_owned())
+        }
+
+        fn open(&self) -> String {
+            let (head, _) = self.ask(Method::Post, None, &initialize("2025-06-18"));
+            head.split("mcp-session-id: ").nth(1).unwrap()[..32].to_owned()
+        }
+    }
+
+    fn initialize(version: &str) -> String {
+        format!(
+            concat!(
+                r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"#,
+                r#""protocolVersion":"{version}","capabilities":{{}},"#,
+                r#""clientInfo":{{"name":"t","version":"1"}}}}}}"#
+            ),
+            version = version
+        )
+    }
+
+    #[test]
+    fn a_known_revision_is_echoed_and_any_other_gets_the_newest() {
+        let probe = Probe::new(BackendOptions::default());
+        for (asked, given) in REVISIONS
+            .into_iter()
+            .map(|r| (r, r))
+            .chain([("2026-07-28", "2025-11-25")])
+        {
+            let (head, body) = probe.ask(Method::Post, None, &initialize(asked));
+            assert!(
+                head.starts_with("HTTP/1.1 200 OK\r\nmcp-session-id: "),
+                "{head}"
+            );
+            let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+            assert_eq!(body["result"]["protocolVersion"], given);
+            assert_eq!(body["id"], 0);
+        }
+    }
+
+    #[test]
+    fn the_life_of_a_session() {
+        let probe = Probe::new(BackendOptions::default());
+        let ping = r#"{"jsonrpc":"2.0","id":"","method":"ping"}"#;
+        let note = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        let id = probe.open();
+        let id = id.as_str();
+        for (method, session, body, status, part) in [
+            (
+                Method::Post,
+                None,
+                ping,
+                "400",
+                r#""id":"","error":{"code":-32000"#,
+            ),
+            (
+                Method::Post,
+                Some("nope"),
+                ping,
+                "404",
+                r#""id":"","error":{"code":-32001"#,
+            ),
+            (
+                Method::Post,
+                Some(id),
+                ping,
+                "200",
+                r#"{"jsonrpc":"2.0","id":"","result":{}}"#,
+            ),
+            (Method::Post, Some(id), note, "202", ""),
+            (Method::Post, None, note, "400", "-32000"),
+            (
+                Method::Post,
+                Some(id),
+                r#"{"jsonrpc":"2.0","id":4,"result":{}}"#,
+                "202",
+                "",
+            ),
+            (Method::Get, Some(id), "", "405", ""),
+            (Method::Delete, None, "", "400", "-32000"),
+            (Method::Delete, Some(id), "", "200", ""),
+            (Method::Delete, Some(id), "", "404", "-32001"),
+            (Method::Post, Some(id), ping, "404", "-32001"),
+        ] {
+            let (head, answer) = probe.ask(method, session, body);
+            assert!(
+                head.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{body} {head}"
+            );
+            assert!(answer.contains(part), "{body} {answer}");
+        }
+    }
+
+    #[test]
+    fn damaged_messages_are_refused() {
+        let probe = Probe::new(BackendOptions::default());
+        let id = probe.open();
+        for (body, code) in [
+            ("{", PARSE_ERROR),
+            ("[]", INVALID_REQUEST),
+            (r#"{"id":1,"method":"ping"}"#, INVALID_REQUEST),
+            (
+                r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#,
+                INVALID_REQUEST,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"nope"}"#,
+                METHOD_NOT_FOUND,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#,
+                INVALID_PARAMS,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#,
+                INVALID_PARAMS,
+            ),
+        ] {
+            let (_, answer) = probe.ask(Method::Post, Some(&id), body);
+            let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!(answer["error"]["code"], code, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_stream_carries_the_same_json() {
+        let probe = Probe::new(BackendOptions {
+            reply: ReplyKind::Sse,
+            ..BackendOptions::default()
+        });
+        let id = probe.open();
+        let ping = r#"{"jsonrpc":"2.0","id":12345678901234567890,"method":"ping"}"#;
+        let (head, body) = probe.ask(Method::Post, Some(&id), ping);
+        assert!(head.contains("content-type: text/event-stream"));
+        assert!(
+            body.contains(
+                "data: {\"jsonrpc\":\"2.0\",\"id\":12345678901234567890,\"result\":{}}\n"
+            )
+        );
+    }
+}

@@ -1,0 +1,328 @@
+//! Whether a reply is the one its call must have.
+//!
+//! The usual shapes are told by looking at a few bytes; whatever looks different is parsed as JSON
+//! before it is judged.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{CallFault, Digits, response::Response};
+
+/// What the replies of a run must be, beside an id that fits and no error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// Anything that is no error.
+    Success,
+    /// JSON of this many bytes, give or take: a gateway may put an id of another length in.
+    Bytes { count: usize, tolerance: usize },
+    /// The number after the session's last one.
+    Counter,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CallResult<'a> {
+    is_error: Option<bool>,
+    #[serde(borrow)]
+    content: Option<Vec<Content<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Content<'a> {
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct InitializeResult<'a> {
+    #[serde(borrow)]
+    protocol_version: Cow<'a, str>,
+}
+
+impl Expected {
+    /// Judges the reply to request `id`; `counted` is the session's last number, the result its
+    /// next.
+    pub(crate) fn check(
+        self,
+        response: &Response,
+        buffer: &[u8],
+        id: u64,
+        counted: u64,
+    ) -> Result<u64, CallFault> {
+        let message = message_of(response, buffer, id)?;
+        let message = &*message;
+        if let Self::Bytes { count, tolerance } = self
+            && message.len().abs_diff(count) > tolerance
+        {
+            return Err(CallFault::WrongSize);
+        }
+        let (is_error, number) = match glance(message, id) {
+            Some(number) => (false, number),
+            None => parse(message, id)?,
+        };
+        if is_error {
+            return Err(CallFault::ToolError);
+        }
+        match self {
+            Self::Counter if number != Some(counted + 1) => Err(CallFault::WrongSequence),
+            _ => Ok(number.unwrap_or(counted)),
+        }
+    }
+}
+
+/// Session id and revision of an `initialize` reply.
+pub(crate) fn opened(response: &Response, buffer: &[u8]) -> Result<(String, String), CallFault> {
+    let message = message_of(response, buffer, 0)?;
+    let parsed: Message<'_> = serde_json::from_slice(&message).map_err(|_| CallFault::Wire)?;
+    let result = parsed.result.ok_or(CallFault::RpcError)?;
+    let result: InitializeResult<'_> =
+        serde_json::from_str(result.get()).map_err(|_| CallFault::Wire)?;
+    let id = response.session.clone().ok_or(CallFault::NoSession)?;
+    let id = std::str::from_utf8(&buffer[id]).map_err(|_| CallFault::Wire)?;
+    Ok((id.to_owned(), result.protocol_version.into_owned()))
+}
+
+/// The JSON of the reply, out of its event when it is a stream.
+fn message_of<'a>(
+    response: &Response,
+    buffer: &'a [u8],
+    id: u64,
+) -> Result<Cow<'a, [u8]>, CallFault> {
+    if response.status != 200 {
+        return Err(CallFault::Status(response.status));
+    }
+    let body = &buffer[response.body.clone()];
+    if !response.is_stream {
+        return Ok(Cow::Borrowed(body));
+    }
+    let mut events = Events(body);
+    let answers = |data: &Cow<'_, [u8]>| is_answer(data, id);
+    events.find(answers).ok_or(CallFault::Wire)
+}
+
+/// Whether this message is the reply to `id`, and not a notification or request on the way.
+fn is_answer(data: &[u8], id: u64) -> bool {
+    glance(data, id).is_some()
+        || serde_json::from_slice::<Message<'_>>(data)
+            .is_ok_and(|message| message.result.is_some() || message.error.is_some())
+}
+
+/// Recognises the usual success: our id first, then a result with `isError` absent or false.
+/// The text's number, when it is one.
+fn glance(message: &[u8], id: u64) -> Option<Option<u64>> {
+    let mut digits = Digits::default();
+    let rest = message
+        .strip_prefix(br#"{"jsonrpc":"2.0","id":"#)?
+        .strip_prefix(digits.of(id))?
+        .strip_prefix(br#","result":{"content":[{"type":"text","text":""#)?;
+    // Inside a JSON string the second quote would be escaped, so this is the member.
+    if memchr::memmem::find(rest, br#""isError""#).is_some()
+        && !rest.ends_with(br#""isError":false}}"#)
+    {
+        return None;
+    }
+    let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if rest.get(length) != Some(&b'"') {
+        return Some(None);
+    }
+    let digits = std::str::from_utf8(&rest[..length]).ok()?;
+    Some(digits.parse().ok())
+}
+
+/// The long way: whether the tool failed, and the first text's number.
+fn parse(message: &[u8], id: u64) -> Result<(bool, Option<u64>), CallFault> {
+    let parsed: Message<'_> = serde_json::from_slice(message).map_err(|_| CallFault::Wire)?;
+    let mut digits = Digits::default();
+    if parsed.id.map(|raw| raw.get().as_bytes()) != Some(digits.of(id)) {
+        return Err(CallFault::WrongId);
+    }
+    let Some(result) = parsed.result else {
+        return Err(CallFault::RpcError);
+    };
+    let result: CallResult<'_> = serde_json::from_str(result.get()).map_err(|_| CallFault::Wire)?;
+    let text = result
+        .content
+        .as_ref()
+        .and_then(|list| list.first()?.text.as_deref());
+    Ok((
+        result.is_error == Some(true),
+        text.and_then(|text| text.parse().ok()),
+    ))
+}
+
+/// The data of each event of a complete stream; events without data are passed over.
+struct Events<'a>(&'a [u8]);
+
+impl<'a> Iterator for Events<'a> {
+    type Item = Cow<'a, [u8]>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut data: Option<Cow<'a, [u8]>> = None;
+        while !self.0.is_empty() {
+            let end = memchr::memchr(b'\n', self.0);
+            let (line, rest) = match end {
+                Some(at) => (&self.0[..at], &self.0[at + 1..]),
+                None => (self.0, &[][..]),
+            };
+            self.0 = rest;
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() {
+                match data.take() {
+                    Some(data) if !data.is_empty() => return Some(data),
+                    _ => continue,
+                }
+            }
+            let Some(value) = line.strip_prefix(b"data:") else {
+                continue;
+            };
+            let value = value.strip_prefix(b" ").unwrap_or(value);
+            data = Some(match data {
+                None => Cow::Borrowed(value),
+                Some(before) => Cow::Owned([&before, &b"\n"[..], value].concat()),
+            });
+        }
+        // An event without its blank line never happened.
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(body: &str, is_stream: bool) -> Response {
+        Response {
+            status: 200,
+            is_stream,
+            session: None,
+            body: 0..body.len(),
+            used: body.len(),
+            is_kept: true,
+        }
+    }
+
+    fn check(expected: Expected, body: &str) -> Result<u64, CallFault> {
+        expected.check(&response(body, false), body.as_bytes(), 7, 4)
+    }
+
+    fn reply(text: &str, rest: &str) -> String {
+        format!(
+            concat!(
+                r#"{{"jsonrpc":"2.0","id":7,"result":{{"#,
+                r#""content":[{{"type":"text","text":"{text}"}}]{rest}}}}}"#
+            ),
+            text = text,
+            rest = rest
+        )
+    }
+
+    #[test]
+    fn usual_and_unusual_successes() {
+        for body in [
+            reply("5", r#","isError":false"#),
+            reply("5", ""),
+            r#" {"result": {"isError": false, "content": [{"text": "5"}]}, "id": 7}"#.to_owned(),
+        ] {
+            assert_eq!(check(Expected::Success, &body), Ok(5), "{body}");
+            assert_eq!(check(Expected::Counter, &body), Ok(5), "{body}");
+        }
+        assert_eq!(check(Expected::Success, &reply("5x", "")), Ok(4));
+        assert_eq!(
+            check(Expected::Success, &reply(r#"\"isError\":true"#, "")),
+            Ok(4)
+        );
+    }
+
+    #[test]
+    fn every_fault_is_seen() {
+        use CallFault::*;
+        let counter = Expected::Counter;
+        for (body, fault) in [
+            (reply("5", r#","isError":true"#), ToolError),
+            (reply("5", r#","isError": true"#), ToolError),
+            (
+                reply("5", r#","isError":true,"x":{"isError":false"#) + "}",
+                ToolError,
+            ),
+            (reply("6", ""), WrongSequence),
+            (reply("4", ""), WrongSequence),
+            (reply("x", ""), WrongSequence),
+            (reply("5", "").replace(":7", ":8"), WrongId),
+            (reply("5", "").replace(":7", ":77"), WrongId),
+            (reply("5", "").replace(":7", ":\"7\""), WrongId),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":""}}"#.to_owned(),
+                RpcError,
+            ),
+            ("{".to_owned(), Wire),
+        ] {
+            assert_eq!(check(counter, &body), Err(fault), "{body}");
+        }
+        let body = reply("5", "");
+        let bytes = |count, tolerance| Expected::Bytes { count, tolerance };
+        assert_eq!(check(bytes(body.len() + 2, 2), &body), Ok(5));
+        assert_eq!(check(bytes(body.len() + 3, 2), &body), Err(WrongSize));
+        let not_found = Response {
+            status: 404,
+            ..response(&body, false)
+        };
+        assert_eq!(
+            counter.check(&not_found, body.as_bytes(), 7, 4),
+            Err(Status(404))
+        );
+    }
+
+    #[test]
+    fn the_reply_is_found_among_other_events() {
+        let body = reply("5", "");
+        let split = body.replacen(",\"id\"", ",\ndata: \"id\"", 1);
+        for stream in [
+            format!("event: message\ndata: {body}\n\n"),
+            format!("id: 1\r\ndata:\r\n\r\ndata:{body}\r\n\r\n"),
+            format!("data: {{\"method\":\"notifications/progress\"}}\n\n: x\n\ndata: {split}\n\n"),
+        ] {
+            let response = response(&stream, true);
+            let verdict = Expected::Counter.check(&response, stream.as_bytes(), 7, 4);
+            assert_eq!(verdict, Ok(5), "{stream}");
+        }
+        for stream in [
+            format!("data: {body}\n"),
+            "\n\n".to_owned(),
+            "data: {}\n\n".to_owned(),
+        ] {
+            let response = response(&stream, true);
+            let verdict = Expected::Success.check(&response, stream.as_bytes(), 7, 4);
+            assert_eq!(verdict, Err(CallFault::Wire), "{stream}");
+        }
+    }
+
+    #[test]
+    fn initialize_gives_id_and_revision() {
+        let text = r#"abc{"id":0,"jsonrpc":"2.0","result":{"protocolVersion":"2025-06-18"}}"#;
+        let mut response = Response {
+            session: Some(0..3),
+            body: 3..text.len(),
+            ..response(text, false)
+        };
+        let opened_as = opened(&response, text.as_bytes());
+        assert_eq!(opened_as, Ok(("abc".to_owned(), "2025-06-18".to_owned())));
+        response.session = None;
+        assert_eq!(
+            opened(&response, text.as_bytes()),
+            Err(CallFault::NoSession)
+        );
+    }
+}

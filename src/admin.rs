@@ -1,0 +1,197 @@
+//! The admin listener: liveness, readiness, metrics. Loopback unless the operator says otherwise;
+//! nothing here changes anything.
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::IntoResponse,
+    routing::get,
+};
+
+use crate::{control::View, log};
+
+/// Serves until the runtime ends.
+pub async fn serve(view: View, listener: std::net::TcpListener) {
+    let served = async {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        axum::serve(listener, routes(view)).await
+    };
+    if let Err(error) = served.await {
+        log::error(|| format!("the admin listener ended: {error}"));
+    }
+}
+
+fn routes(view: View) -> Router {
+    Router::new()
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(view)
+}
+
+async fn ready(State(view): State<View>) -> impl IntoResponse {
+    let is_ready = tokio::task::spawn_blocking(move || view.is_ready())
+        .await
+        .unwrap_or(false);
+    if is_ready {
+        (StatusCode::OK, "ready\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
+    }
+}
+
+async fn metrics(State(view): State<View>) -> impl IntoResponse {
+    let text = tokio::task::spawn_blocking(move || text(&view))
+        .await
+        .unwrap_or_default();
+    (
+        [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
+        text,
+    )
+}
+
+/// All metrics in the Prometheus text format 0.0.4.
+pub fn text(view: &View) -> String {
+    use std::fmt::Write;
+    let mut out = String::new();
+    let mut family = |name: &str, kind: &str, help: &str, values: &[u64]| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (shard, value) in values.iter().enumerate() {
+            let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {value}");
+        }
+    };
+    let all: Vec<_> = view.numbers.iter().map(|numbers| numbers.all()).collect();
+    if let Some(first) = all.first() {
+        for (index, (name, help, _)) in first.iter().enumerate() {
+            let values: Vec<u64> = all.iter().map(|numbers| numbers[index].2).collect();
+            family(name, "counter", help, &values);
+        }
+    }
+    let engine = |pick: fn(&shards::EngineCounters) -> u64| -> Vec<u64> {
+        view.engine.iter().map(|counters| pick(counters)).collect()
+    };
+    family(
+        "shardgate_accepted_total",
+        "counter",
+        "Connections accepted.",
+        &engine(|c| c.accepted.value()),
+    );
+    family(
+        "shardgate_connections",
+        "gauge",
+        "Client connections open.",
+        &engine(|c| c.open.value()),
+    );
+    family(
+        "shardgate_handed_over_total",
+        "counter",
+        "Connections sent to their owner.",
+        &engine(|c| c.handed_over.value()),
+    );
+    family(
+        "shardgate_received_total",
+        "counter",
+        "Connections received from another shard.",
+        &engine(|c| c.received.value()),
+    );
+    family(
+        "shardgate_forwarded_total",
+        "counter",
+        "Requests sent over a ring.",
+        &engine(|c| c.forwarded.value()),
+    );
+    family(
+        "shardgate_served_total",
+        "counter",
+        "Requests served for another shard.",
+        &engine(|c| c.served.value()),
+    );
+    family(
+        "shardgate_ring_full_total",
+        "counter",
+        "Messages a full ring refused.",
+        &engine(|c| c.ring_full.value()),
+    );
+    family(
+        "shardgate_doorbells_total",
+        "counter",
+        "Times another shard was woken.",
+        &engine(|c| c.doorbells.value()),
+    );
+    family(
+        "shardgate_accept_errors_total",
+        "counter",
+        "Failed accepts.",
+        &engine(|c| c.accept_errors.value()),
+    );
+    family(
+        "shardgate_deadlines_passed_total",
+        "counter",
+        "Connections ended by a time limit.",
+        &engine(|c| c.deadlines_passed.value()),
+    );
+    let snapshots = view.snapshots();
+    let sessions: Vec<u64> = snapshots
+        .iter()
+        .map(|snapshot| snapshot.sessions as u64)
+        .collect();
+    family("shardgate_sessions", "gauge", "Live sessions.", &sessions);
+    let opened: Vec<u64> = snapshots.iter().map(|s| s.upstream_connections.1).collect();
+    family(
+        "shardgate_upstream_connections_opened_total",
+        "counter",
+        "Backend connections opened.",
+        &opened,
+    );
+    let idle: Vec<u64> = snapshots
+        .iter()
+        .map(|s| s.upstream_connections.0 as u64)
+        .collect();
+    family(
+        "shardgate_upstream_connections_idle",
+        "gauge",
+        "Idle backend connections.",
+        &idle,
+    );
+    let mut merged = crate::telemetry::Latency::new();
+    for snapshot in &snapshots {
+        merged.add(&snapshot.latency);
+    }
+    for (name, help, histogram) in [
+        (
+            "shardgate_call_seconds",
+            "tools/call, request to reply.",
+            &merged.total,
+        ),
+        (
+            "shardgate_upstream_seconds",
+            "tools/call, the backend's part.",
+            &merged.upstream,
+        ),
+        (
+            "shardgate_overhead_seconds",
+            "tools/call without the backend's part.",
+            &merged.overhead,
+        ),
+    ] {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} summary");
+        for quantile in [0.5, 0.9, 0.99, 0.999] {
+            let seconds = histogram.value_at_quantile(quantile) as f64 / 1e6;
+            let _ = writeln!(out, "{name}{{quantile=\"{quantile}\"}} {seconds}");
+        }
+        let sum = histogram.mean() * histogram.len() as f64 / 1e6;
+        let _ = writeln!(out, "{name}_sum {sum}\n{name}_count {}", histogram.len());
+    }
+    let _ = writeln!(
+        out,
+        "# HELP shardgate_build_info Version and I/O driver.\n# TYPE shardgate_build_info gauge\n\
+         shardgate_build_info{{version=\"{}\",driver=\"{}\"}} 1",
+        env!("CARGO_PKG_VERSION"),
+        view.driver
+    );
+    out
+}

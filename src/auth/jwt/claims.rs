@@ -1,0 +1,144 @@
+//! The claims table of the contract as types: what must be there and what shape it has.
+//!
+//! Claims that decide nothing are checked for their type and thrown away without an allocation.
+//! Unknown members are ignored; a known member given twice is refused.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+
+/// The claims that decide something.
+#[derive(Debug)]
+pub(super) struct Claims<'a> {
+    pub(super) sub: Cow<'a, str>,
+    pub(super) iss: Cow<'a, str>,
+    pub(super) aud: Cow<'a, str>,
+    pub(super) exp: u64,
+}
+
+impl<'a> Claims<'a> {
+    /// Reads a decoded payload; `None` when any row of the claims table is broken.
+    pub(super) fn read(payload: &'a [u8]) -> Option<Self> {
+        let Object(table) = serde_json::from_slice::<Object<Table<'a>>>(payload).ok()?;
+        Some(Self {
+            sub: table.sub,
+            iss: table.iss,
+            aud: table.aud,
+            exp: table.exp,
+        })
+    }
+}
+
+/// contextforge.md section 2, "Claims schema", row by row.
+#[derive(Deserialize)]
+struct Table<'a> {
+    #[serde(borrow)]
+    sub: Cow<'a, str>,
+    #[serde(rename = "jti")]
+    _jti: Text,
+    #[serde(borrow)]
+    iss: Cow<'a, str>,
+    #[serde(borrow)]
+    aud: Cow<'a, str>,
+    exp: u64,
+    #[serde(rename = "user")]
+    _user: Object<User>,
+    #[serde(rename = "token_use")]
+    _token_use: Option<Text>,
+    #[serde(rename = "iat")]
+    _iat: Option<u64>,
+    #[serde(rename = "teams")]
+    _teams: Option<Vec<Text>>,
+    #[serde(rename = "scopes")]
+    _scopes: Option<Object<Scopes>>,
+}
+
+#[derive(Deserialize)]
+struct User {
+    #[serde(rename = "email")]
+    _email: Text,
+    #[serde(rename = "is_admin")]
+    _is_admin: bool,
+    #[serde(rename = "auth_provider")]
+    _auth_provider: Text,
+    #[serde(rename = "full_name")]
+    _full_name: Option<Text>,
+}
+
+#[derive(Deserialize)]
+struct Scopes {
+    #[serde(rename = "permissions")]
+    _permissions: Vec<Text>,
+    #[serde(rename = "ip_restrictions")]
+    _ip_restrictions: Vec<Text>,
+    #[serde(rename = "server_id")]
+    _server_id: Option<Text>,
+    #[serde(rename = "time_restrictions")]
+    _time_restrictions: Option<IgnoredAny>,
+}
+
+/// A JSON string whose content is not needed. Zero-sized, so a `Vec` of it never allocates.
+struct Text;
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl Visitor<'_> for TextVisitor {
+            type Value = Text;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string")
+            }
+            fn visit_str<E: Error>(self, _: &str) -> Result<Text, E> {
+                Ok(Text)
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// Takes `T` from a JSON object only: derived readers would also take it from an array.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Object<T>;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escaped_claims_are_unescaped() {
+        let payload = br#"{"sub":"a\u0062","jti":"j","iss":"i","aud":"x","exp":1,
+            "user":{"email":"e","is_admin":false,"auth_provider":"p"}}"#;
+        let claims = Claims::read(payload).unwrap();
+        assert_eq!(
+            (&*claims.sub, &*claims.iss, &*claims.aud, claims.exp),
+            ("ab", "i", "x", 1)
+        );
+    }
+
+    #[test]
+    fn arrays_are_not_objects() {
+        let user = br#"{"sub":"a","jti":"j","iss":"i","aud":"x","exp":1,"user":["e",false,"p"]}"#;
+        assert!(Claims::read(user).is_none());
+        let whole = br#"["a","j","i","x",1,{"email":"e","is_admin":false,"auth_provider":"p"}]"#;
+        assert!(Claims::read(whole).is_none());
+    }
+}

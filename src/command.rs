@@ -1,0 +1,88 @@
+//! The subcommands, one file each.
+
+mod config;
+mod demo;
+mod serve;
+mod token;
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use crate::settings::{Command, Environment, Fault, Invocation, Note};
+
+/// Exit code of a command that was told something it cannot use.
+pub(crate) const EXIT_USAGE: u8 = 2;
+
+/// Understands a command line and does what it says.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let invocation = match Invocation::parse(arguments) {
+        Ok(invocation) => invocation,
+        Err(error) => {
+            // Help and version are "errors" with exit code 0 to clap.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE));
+        }
+    };
+    let environment = Environment::of_process();
+    let flags = invocation.flags;
+    match invocation.command {
+        Command::Serve => serve::run(&flags, &environment),
+        Command::Demo { once } => demo::run(flags, once),
+        Command::Config { action } => config::run(action, &flags, &environment),
+        Command::Token { action } => token::run(&action, &flags, &environment),
+        Command::Loadgen(rest) => loadgen::cli::main(rest.arguments),
+        Command::Tune(rest) => {
+            let _ = rest;
+            ExitCode::SUCCESS
+        }
+        Command::Version { json } => version(json),
+    }
+}
+
+/// Prints a line of a command's result.
+pub(crate) fn say(line: impl std::fmt::Display) {
+    // A closed pipe is the reader's choice.
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+/// Prints a line for the operator.
+pub(crate) fn complain(line: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Prints notes.
+pub(crate) fn print_notes(notes: &[Note]) {
+    for note in notes {
+        complain(format_args!("note: {note}"));
+    }
+}
+
+/// Prints faults and gives the exit code that says so.
+pub(crate) fn refuse(faults: &[Fault]) -> ExitCode {
+    refuse_lines(faults.iter().map(ToString::to_string))
+}
+
+/// Prints fault lines and gives the exit code that says so.
+pub(crate) fn refuse_lines(lines: impl IntoIterator<Item = String>) -> ExitCode {
+    for line in lines {
+        complain(format_args!("error: {line}"));
+    }
+    ExitCode::from(EXIT_USAGE)
+}
+
+fn version(json: bool) -> ExitCode {
+    let version = env!("CARGO_PKG_VERSION");
+    if json {
+        say(serde_json::json!({
+            "name": "shardgate",
+            "version": version,
+            "protocol_versions": crate::mcp::version::Version::ALL.map(|v| v.name()),
+        }));
+    } else {
+        say(format_args!("shardgate {version}"));
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,149 @@
+//! `shardgate serve`: start, print the endpoints, wait for a signal, drain.
+
+use std::{process::ExitCode, time::Duration};
+
+use crate::{
+    command::{complain, print_notes, refuse, refuse_lines, say},
+    gateway::Gateway,
+    log,
+    settings::{Environment, Flags, Purpose, Settings},
+};
+
+/// Serves until SIGTERM or SIGINT. The first drains, the second ends at once.
+pub(crate) fn run(flags: &Flags, environment: &Environment) -> ExitCode {
+    let (settings, notes) = match Settings::load(flags, environment, Purpose::Serve) {
+        Ok(loaded) => loaded,
+        Err(faults) => return refuse(&faults),
+    };
+    print_notes(&notes);
+    log::start(settings.telemetry.log_level);
+    // Before any thread starts: all inherit the mask, so signals reach only the waiting one.
+    let signals = match Signals::block() {
+        Ok(signals) => signals,
+        Err(error) => return refuse_lines([format!("cannot wait for signals: {error}")]),
+    };
+    let gateway = match Gateway::start(settings) {
+        Ok(gateway) => gateway,
+        Err(faults) => return refuse_lines(faults),
+    };
+    announce(&gateway);
+    loop {
+        match signals.wait(Duration::from_millis(500)) {
+            Some(signal) => {
+                complain(format_args!(
+                    "{signal}: draining; a second signal ends at once"
+                ));
+                break;
+            }
+            None if !gateway.is_alive() => {
+                complain("error: a shard died; ending, because a part of all connections is lost");
+                log::flush();
+                return ExitCode::FAILURE;
+            }
+            None => {}
+        }
+    }
+    signals.end_at_next();
+    let is_clean = gateway.stop();
+    log::flush();
+    if is_clean {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn announce(gateway: &Gateway) {
+    say(format_args!(
+        "shardgate {}: {} shard{} on {}",
+        env!("CARGO_PKG_VERSION"),
+        gateway.shard_count,
+        if gateway.shard_count == 1 { "" } else { "s" },
+        gateway.view.driver,
+    ));
+    if let Some(reason) = gateway.fallback_reason() {
+        say(format_args!("  {reason}; all shards use epoll"));
+    }
+    if gateway.unpinned > 0 {
+        say(format_args!(
+            "  {} shards could not be pinned",
+            gateway.unpinned
+        ));
+    }
+    if let Some(address) = gateway.address {
+        say(format_args!("  listening on http://{address}"));
+    }
+    if let Some(address) = gateway.tls_address {
+        say(format_args!("  listening on https://{address}"));
+    }
+    if let Some(address) = gateway.admin_address {
+        say(format_args!(
+            "  admin on http://{address} (/livez /readyz /metrics)"
+        ));
+    }
+    if !gateway.view.is_ready() {
+        say("  not ready: the user configuration store cannot be reached yet");
+    }
+}
+
+/// SIGTERM and SIGINT, waited for by a thread of their own.
+struct Signals {
+    received: crossbeam_channel::Receiver<&'static str>,
+}
+
+impl Signals {
+    fn block() -> std::io::Result<Self> {
+        let (sender, received) = crossbeam_channel::bounded(4);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (ready, is_ready) = crossbeam_channel::bounded(1);
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                runtime.block_on(async move {
+                    use tokio::signal::unix::{SignalKind, signal};
+                    let both = signal(SignalKind::terminate())
+                        .and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
+                    let (mut term, mut interrupt) = match both {
+                        Ok(both) => both,
+                        Err(error) => {
+                            let _ = ready.send(Err(error));
+                            return;
+                        }
+                    };
+                    let _ = ready.send(Ok(()));
+                    loop {
+                        let name = tokio::select! {
+                            _ = term.recv() => "SIGTERM",
+                            _ = interrupt.recv() => "SIGINT",
+                        };
+                        if sender.send(name).is_err() {
+                            return;
+                        }
+                    }
+                });
+            })?;
+        is_ready.recv().map_err(std::io::Error::other)??;
+        Ok(Self { received })
+    }
+
+    fn wait(&self, limit: Duration) -> Option<&'static str> {
+        self.received.recv_timeout(limit).ok()
+    }
+
+    /// From here on a signal ends the process at once.
+    fn end_at_next(self) {
+        let watcher = std::thread::Builder::new()
+            .name("second-signal".to_owned())
+            .spawn(move || {
+                if self.received.recv().is_ok() {
+                    complain("second signal: ending now");
+                    #[expect(clippy::exit, reason = "the operator asked for it twice")]
+                    std::process::exit(1);
+                }
+            });
+        // Without the thread a second signal is ignored, which is the drain's time limit's affair.
+        drop(watcher);
+    }
+}

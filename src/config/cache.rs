@@ -1,0 +1,232 @@
+//! A shard's cache of compiled user configurations.
+//!
+//! A warm user costs one look-up. A cold or expired one is fetched once, however many requests wait
+//! (single flight). When the store cannot be reached, a warm user is served what is known, for a
+//! bounded time; a configuration that cannot be read never replaces one that could.
+
+use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Duration};
+
+use shards::{deadline::now_ms, notify::Event};
+
+use crate::{
+    auth::Principal,
+    config::{
+        compiled::CompiledUser,
+        document::Document,
+        store::{Fetched, Fingerprint, SharedStore, StoreFault, UserConfigStore},
+    },
+    refusal::Refusal,
+    shard_state::ShardState,
+};
+
+/// Users remembered by a shard (contextforge.md 3.5).
+const USERS_MAX: usize = 50_000;
+/// How long a user's configuration is served that the store can no longer confirm, ms.
+const STALE_MS_MAX: u64 = 3_600_000;
+/// How long the store is left alone about a user after it failed, ms.
+const RETRY_MS: u64 = 1_000;
+
+#[derive(Debug)]
+struct Entry {
+    user: Rc<CompiledUser>,
+    fingerprint: Fingerprint,
+    /// Until when it is served without asking.
+    fresh_until_ms: u64,
+    /// When the store last confirmed it.
+    confirmed_ms: u64,
+}
+
+/// The cache and the store behind it.
+#[derive(Debug)]
+pub struct ConfigCache {
+    store: SharedStore,
+    expiry_ms: u64,
+    entries: RefCell<HashMap<Box<str>, Entry, foldhash::fast::RandomState>>,
+    flights: RefCell<HashMap<Box<str>, Rc<Event>>>,
+}
+
+impl ConfigCache {
+    /// An empty cache; entries are fresh for `expiry` unless the store says otherwise earlier.
+    pub fn new(store: SharedStore, expiry: Duration) -> Self {
+        Self {
+            store,
+            expiry_ms: u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX),
+            entries: RefCell::default(),
+            flights: RefCell::default(),
+        }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &UserConfigStore {
+        &self.store
+    }
+
+    /// The compiled configuration of a principal.
+    pub async fn of_subject(
+        &self,
+        shard: &ShardState,
+        principal: &Principal,
+    ) -> Result<Rc<CompiledUser>, Refusal> {
+        let subject = &*principal.subject;
+        let now = now_ms();
+        if let Some(entry) = self.entries.borrow().get(subject)
+            && entry.fresh_until_ms > now
+        {
+            return Ok(entry.user.clone());
+        }
+        self.refresh(shard, subject).await
+    }
+
+    async fn refresh(
+        &self,
+        shard: &ShardState,
+        subject: &str,
+    ) -> Result<Rc<CompiledUser>, Refusal> {
+        loop {
+            let other = self.flights.borrow().get(subject).cloned();
+            let Some(other) = other else { break };
+            other.wait().await;
+            if let Some(entry) = self.entries.borrow().get(subject)
+                && (entry.fresh_until_ms > now_ms() || self.expiry_ms == 0)
+            {
+                return Ok(entry.user.clone());
+            }
+        }
+        let flight = Flight::start(self, subject);
+        let known = self
+            .entries
+            .borrow()
+            .get(subject)
+            .map(|entry| entry.fingerprint);
+        let fetched = self.store.fetch(subject, known).await;
+        drop(flight);
+        self.take_in(shard, subject, fetched)
+    }
+
+    fn take_in(
+        &self,
+        shard: &ShardState,
+        subject: &str,
+        fetched: Result<Fetched, StoreFault>,
+    ) -> Result<Rc<CompiledUser>, Refusal> {
+        let now = now_ms();
+        let fresh_until_ms = now.saturating_add(self.expiry_ms);
+        let mut entries = self.entries.borrow_mut();
+        match fetched {
+            Ok(Fetched::Config(config, fingerprint)) => {
+                shard.numbers.configs_loaded.add(1);
+                let user = Rc::new(CompiledUser::new(&config, &shard.upstream.targets));
+                if entries.len() >= USERS_MAX && !entries.contains_key(subject) {
+                    make_room(&mut entries);
+                }
+                let entry = Entry {
+                    user: user.clone(),
+                    fingerprint,
+                    fresh_until_ms,
+                    confirmed_ms: now,
+                };
+                entries.insert(subject.into(), entry);
+                Ok(user)
+            }
+            Ok(Fetched::Unchanged) => match entries.get_mut(subject) {
+                Some(entry) => {
+                    entry.fresh_until_ms = fresh_until_ms;
+                    entry.confirmed_ms = now;
+                    Ok(entry.user.clone())
+                }
+                None => Err(Refusal::NoConfig),
+            },
+            Ok(Fetched::Nothing) => {
+                entries.remove(subject);
+                Err(Refusal::NoConfig)
+            }
+            Err(fault) => {
+                if fault == StoreFault::Undecodable {
+                    shard.numbers.configs_bad.add(1);
+                    crate::log::config_unreadable(shard.shard.id);
+                }
+                match entries.get_mut(subject) {
+                    Some(entry) if now.saturating_sub(entry.confirmed_ms) < STALE_MS_MAX => {
+                        shard.numbers.configs_stale.add(1);
+                        entry.fresh_until_ms = now + RETRY_MS;
+                        Ok(entry.user.clone())
+                    }
+                    _ if fault == StoreFault::Undecodable => Err(Refusal::BadConfig),
+                    // contextforge.md 4.3: the status front doors replay on.
+                    _ => Err(Refusal::NoConfig),
+                }
+            }
+        }
+    }
+
+    /// The configuration of `subject` changed: ask again at its next request.
+    pub fn invalidate(&self, subject: &str) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(subject) {
+            entry.fresh_until_ms = 0;
+        }
+    }
+
+    /// Any configuration may have changed.
+    pub fn invalidate_all(&self) {
+        for entry in self.entries.borrow_mut().values_mut() {
+            entry.fresh_until_ms = 0;
+        }
+    }
+
+    /// Swaps the file store's documents.
+    pub fn replace_document(&self, document: Arc<Document>) {
+        if let UserConfigStore::File(store) = &*self.store {
+            store.replace(document);
+            self.invalidate_all();
+        }
+    }
+
+    /// Forgets users the store has not confirmed for so long that they would not be served.
+    pub fn sweep(&self, now_ms: u64) {
+        self.entries
+            .borrow_mut()
+            .retain(|_, entry| now_ms.saturating_sub(entry.confirmed_ms) < STALE_MS_MAX);
+    }
+}
+
+/// Drops the half of the users that was confirmed longest ago.
+fn make_room(entries: &mut HashMap<Box<str>, Entry, foldhash::fast::RandomState>) {
+    let mut times: Vec<u64> = entries.values().map(|entry| entry.confirmed_ms).collect();
+    let middle = times.len() / 2;
+    let (_, median, _) = times.select_nth_unstable(middle);
+    let median = *median;
+    entries.retain(|_, entry| entry.confirmed_ms > median);
+    if entries.len() >= USERS_MAX {
+        // All in the same millisecond.
+        entries.clear();
+    }
+}
+
+/// One fetch under way; the others wait until it is dropped.
+struct Flight<'a> {
+    cache: &'a ConfigCache,
+    subject: Box<str>,
+    landed: Rc<Event>,
+}
+
+impl<'a> Flight<'a> {
+    fn start(cache: &'a ConfigCache, subject: &str) -> Self {
+        let landed = Rc::new(Event::default());
+        cache
+            .flights
+            .borrow_mut()
+            .insert(subject.into(), landed.clone());
+        Self {
+            cache,
+            subject: subject.into(),
+            landed,
+        }
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.cache.flights.borrow_mut().remove(&self.subject);
+        self.landed.fire();
+    }
+}

@@ -1,0 +1,207 @@
+//! A user config compiled for one shard: what a request needs, looked up once.
+//!
+//! Compiling happens when a config is loaded, never on a request. Backends are in the order of
+//! their keys, so every merge is deterministic.
+
+use std::{collections::HashMap, rc::Rc, sync::Arc};
+
+use crate::{
+    config::user_config::{self, UserConfig, is_protected_header},
+    upstream::target::{Target, Targets},
+};
+
+/// One user's virtual hosts.
+#[derive(Debug)]
+pub struct CompiledUser {
+    hosts: HashMap<Box<str>, Rc<VirtualHost>>,
+}
+
+/// One virtual host: what a client sees as one MCP server.
+#[derive(Debug)]
+pub struct VirtualHost {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its backends, by ascending key.
+    pub backends: Vec<Backend>,
+    /// Aliases over all backends: exposed name to backend and original name. `None`: two backends
+    /// claim it, so it routes nowhere.
+    pub aliases: HashMap<Box<str>, Option<(u16, Box<str>)>>,
+    /// One backend is configured, so names need no prefix. A second one that cannot be used still
+    /// counts: names must not change because it was mended.
+    pub is_single: bool,
+    /// One key followed by `-` begins another: prefixes alone do not tell the backend.
+    pub is_ambiguous: bool,
+}
+
+/// One backend of a virtual host.
+#[derive(Debug)]
+pub struct Backend {
+    /// Its key, the prefix of its exposed names.
+    pub key: Box<str>,
+    /// Where it is.
+    pub target: Rc<Target>,
+    /// Path and query of its endpoint.
+    pub path: Box<str>,
+    /// Exposed alias by original tool name; the smallest when several name one tool.
+    pub alias_of: HashMap<Box<str>, Box<str>>,
+    /// Original tool names a caller may see and call; `None`: all.
+    pub allowed_tools: Option<Vec<Box<str>>>,
+    /// Lower-case names of headers copied from the caller.
+    pub pass_headers: Vec<Box<str>>,
+    /// Headers set on every request: lower-case name, value.
+    pub add_headers: Vec<(Box<str>, Box<str>)>,
+}
+
+impl CompiledUser {
+    /// Compiles `config`, taking targets from the shard's set.
+    pub fn new(config: &UserConfig, targets: &Targets) -> Self {
+        let hosts = config
+            .virtual_hosts
+            .iter()
+            .map(|(name, host)| {
+                (
+                    Box::from(name.as_str()),
+                    Rc::new(VirtualHost::new(name, host, targets)),
+                )
+            })
+            .collect();
+        Self { hosts }
+    }
+
+    /// The virtual host with this name.
+    pub fn host(&self, name: &str) -> Option<&Rc<VirtualHost>> {
+        self.hosts.get(name)
+    }
+
+    /// The virtual host of the bare endpoint: the one named `preferred`, else the only one.
+    pub fn default_host(&self, preferred: &str) -> Option<&Rc<VirtualHost>> {
+        self.hosts.get(preferred).or_else(|| {
+            let mut all = self.hosts.values();
+            all.next().filter(|_| all.next().is_none())
+        })
+    }
+}
+
+impl VirtualHost {
+    fn new(name: &str, host: &user_config::VirtualHost, targets: &Targets) -> Self {
+        let mut backends = Vec::with_capacity(host.backends.len());
+        for (key, config) in &host.backends {
+            if !config.is_usable() {
+                continue;
+            }
+            if let Some(backend) = Backend::new(key, config, targets) {
+                backends.push(backend);
+            }
+        }
+        let mut aliases: HashMap<Box<str>, Option<(u16, Box<str>)>> = HashMap::new();
+        for (index, backend) in (0u16..).zip(&backends) {
+            for (alias, original) in &host.backends[&*backend.key].tool_name_aliases {
+                aliases
+                    .entry(alias.as_str().into())
+                    .and_modify(|known| *known = None)
+                    .or_insert_with(|| Some((index, original.as_str().into())));
+            }
+        }
+        let is_ambiguous = backends.iter().any(|short: &Backend| {
+            backends.iter().any(|long: &Backend| {
+                long.key.len() > short.key.len()
+                    && long.key.starts_with(&*short.key)
+                    && long.key.as_bytes()[short.key.len()] == b'-'
+            })
+        });
+        let is_single = host.backends.len() == 1;
+        Self {
+            name: name.into(),
+            backends,
+            aliases,
+            is_single,
+            is_ambiguous,
+        }
+    }
+}
+
+impl Backend {
+    fn new(key: &str, config: &user_config::BackendConfig, targets: &Targets) -> Option<Self> {
+        let (target, path) = targets.of_url(&config.url)?;
+        let mut alias_of: HashMap<Box<str>, Box<str>> = HashMap::new();
+        // Ascending aliases, so the smallest one of a tool is kept.
+        for (alias, original) in &config.tool_name_aliases {
+            alias_of
+                .entry(original.as_str().into())
+                .or_insert_with(|| alias.as_str().into());
+        }
+        let removed: Vec<String> = config
+            .remove_headers
+            .iter()
+            .map(|name| name.to_ascii_lowercase())
+            .collect();
+        let is_free = |name: &str| {
+            !is_protected_header(name)
+                && name != "accept-encoding"
+                && !removed.iter().any(|gone| gone == name)
+                && is_token(name)
+        };
+        let add_headers: Vec<(Box<str>, Box<str>)> = config
+            .add_headers
+            .iter()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value))
+            .filter(|(name, value)| is_free(name) && is_field_value(value))
+            .map(|(name, value)| (name.into(), value.as_str().into()))
+            .collect();
+        let pass_headers = config
+            .passthrough_headers
+            .iter()
+            .map(|name| name.to_ascii_lowercase())
+            .filter(|name| is_free(name) && !add_headers.iter().any(|(added, _)| **added == **name))
+            .map(Box::from)
+            .collect();
+        let allowed_tools = (!config.is_unrestricted()).then(|| {
+            config
+                .allowed_tool_names
+                .iter()
+                .map(|name| name.as_str().into())
+                .collect()
+        });
+        Some(Self {
+            key: key.into(),
+            target,
+            path,
+            alias_of,
+            allowed_tools,
+            pass_headers,
+            add_headers,
+        })
+    }
+
+    /// Whether a session opened with `other` is still good for this one.
+    pub fn same_target(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.target, &other.target)
+            && self.path == other.path
+            && self.add_headers == other.add_headers
+    }
+
+    /// Whether callers may see and call the tool with this original name (contextforge.md 5.5).
+    pub fn allows_tool(&self, original: &str) -> bool {
+        self.allowed_tools
+            .as_ref()
+            .is_none_or(|allowed| allowed.iter().any(|name| **name == *original))
+    }
+}
+
+fn is_token(name: &str) -> bool {
+    // RFC 9110 section 5.6.2.
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+fn is_field_value(value: &str) -> bool {
+    // RFC 9110 section 5.5, ASCII only.
+    value
+        .bytes()
+        .all(|byte| matches!(byte, b' '..=b'~' | b'\t'))
+}
+
+/// A config as it travels to shards: parsed once, compiled by each.
+pub type SharedConfig = Arc<UserConfig>;

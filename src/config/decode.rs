@@ -1,0 +1,296 @@
+//! The reader of user configurations in MessagePack, in every encoding found in the wild.
+//!
+//! Map form (control plane), array forms of 7, 8 and 9 fields (upstream's own writers), and any
+//! mixture, by the rules of contextforge.md section 3.2. Bounded in bytes and counts; reserves no
+//! memory by a length that the input claims; unknown values are skipped without recursion, so depth
+//! needs no limit. JSON is not accepted here. Nothing of the content reaches an error.
+
+mod reader;
+
+use std::collections::BTreeMap;
+
+use super::user_config::{
+    BackendConfig, BackendProtocol, Transport, UrlFault, UserConfig, VirtualHost, check_url,
+};
+use reader::{Reader, Shape};
+
+/// Bounds of one user's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecodeLimits {
+    /// Longest document.
+    pub bytes_max: usize,
+    /// Most virtual hosts.
+    pub virtual_host_count_max: usize,
+    /// Most backends of one virtual host.
+    pub backend_count_max: usize,
+    /// Most entries of all lists and inner maps together: one byte of input costs many in memory.
+    pub item_count_max: usize,
+}
+
+impl Default for DecodeLimits {
+    fn default() -> Self {
+        Self {
+            bytes_max: 4 * 1024 * 1024,
+            virtual_host_count_max: 1024,
+            backend_count_max: 256,
+            item_count_max: 256 * 1024,
+        }
+    }
+}
+
+/// Why a document is not a user configuration. Positions are byte offsets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeFault {
+    /// Longer than [`DecodeLimits::bytes_max`].
+    #[error("the document has {bytes} bytes, more than {bytes_max}")]
+    TooLong {
+        /// Length of the document.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The document ends within a value.
+    #[error("the document ends within a value")]
+    Truncated,
+    /// A value of another type than the field has; `null` is never allowed.
+    #[error("expected {expected} at byte {at}")]
+    UnexpectedType {
+        /// Where the value starts.
+        at: usize,
+        /// What the field is.
+        expected: &'static str,
+    },
+    /// A string that is not UTF-8.
+    #[error("the string at byte {at} is not UTF-8")]
+    NotUtf8 {
+        /// Where the string starts.
+        at: usize,
+    },
+    /// A required field is missing.
+    #[error("the field `{field}` is missing in the value at byte {at}")]
+    MissingField {
+        /// Where the structure starts.
+        at: usize,
+        /// The field.
+        field: &'static str,
+    },
+    /// A known field stands twice in one structure.
+    #[error("a field is given twice at byte {at}")]
+    DuplicateField {
+        /// Where the second one starts.
+        at: usize,
+    },
+    /// A positional structure with a number of fields that no layout has.
+    #[error("no layout has {fields} fields in this place, at byte {at}")]
+    UnknownLayout {
+        /// Where the structure starts.
+        at: usize,
+        /// Its number of fields.
+        fields: u32,
+    },
+    /// A backend's address is not an absolute URL.
+    #[error("the backend at byte {at} has an invalid URL: {fault}")]
+    InvalidUrl {
+        /// Where the backend starts.
+        at: usize,
+        /// What is wrong with it.
+        fault: UrlFault,
+    },
+    /// More virtual hosts than [`DecodeLimits::virtual_host_count_max`].
+    #[error("too many virtual hosts")]
+    TooManyVirtualHosts,
+    /// More backends in a virtual host than [`DecodeLimits::backend_count_max`].
+    #[error("too many backends in a virtual host")]
+    TooManyBackends,
+    /// More list entries than [`DecodeLimits::item_count_max`].
+    #[error("too many list entries")]
+    TooManyItems,
+}
+
+/// Reads one user configuration; bytes after it are ignored.
+///
+/// # Errors
+/// When the bytes are not one, or exceed a limit.
+pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<UserConfig, DecodeFault> {
+    if bytes.len() > limits.bytes_max {
+        return Err(DecodeFault::TooLong {
+            bytes: bytes.len(),
+            bytes_max: limits.bytes_max,
+        });
+    }
+    let mut reader = Reader::new(bytes, limits.item_count_max);
+    let virtual_hosts = sole_field(&mut reader, "virtual_hosts", |reader| {
+        let count = reader.map_length()?;
+        if count as usize > limits.virtual_host_count_max {
+            return Err(DecodeFault::TooManyVirtualHosts);
+        }
+        keyed(reader, count, |reader| virtual_host(reader, limits))
+    })?;
+    Ok(UserConfig { virtual_hosts })
+}
+
+fn virtual_host(
+    reader: &mut Reader<'_>,
+    limits: &DecodeLimits,
+) -> Result<VirtualHost, DecodeFault> {
+    let backends = sole_field(reader, "backends", |reader| {
+        let count = reader.map_length()?;
+        if count as usize > limits.backend_count_max {
+            return Err(DecodeFault::TooManyBackends);
+        }
+        keyed(reader, count, backend)
+    })?;
+    Ok(VirtualHost { backends })
+}
+
+/// A structure of one field: a map that has it among others, or an array of just its value.
+fn sole_field<'a, T>(
+    reader: &mut Reader<'a>,
+    field: &'static str,
+    mut value: impl FnMut(&mut Reader<'a>) -> Result<T, DecodeFault>,
+) -> Result<T, DecodeFault> {
+    let at = reader.position();
+    let count = match reader.shape()? {
+        Shape::Array(1) => return value(reader),
+        Shape::Array(fields) => return Err(DecodeFault::UnknownLayout { at, fields }),
+        Shape::Map(count) => count,
+    };
+    let mut found = None;
+    for _ in 0..count {
+        let at = reader.position();
+        if reader.field_name()? != Some(field) {
+            reader.skip()?;
+        } else if found.replace(value(reader)?).is_some() {
+            return Err(DecodeFault::DuplicateField { at });
+        }
+    }
+    found.ok_or(DecodeFault::MissingField { at, field })
+}
+
+/// The entries of a map with string keys; of equal keys the last one stays, as for upstream.
+fn keyed<'a, T>(
+    reader: &mut Reader<'a>,
+    count: u32,
+    mut value: impl FnMut(&mut Reader<'a>) -> Result<T, DecodeFault>,
+) -> Result<BTreeMap<String, T>, DecodeFault> {
+    let mut entries = BTreeMap::new();
+    for _ in 0..count {
+        let key = reader.text()?.to_owned();
+        entries.insert(key, value(reader)?);
+    }
+    Ok(entries)
+}
+
+fn backend(reader: &mut Reader<'_>) -> Result<BackendConfig, DecodeFault> {
+    let at = reader.position();
+    let backend = match reader.shape()? {
+        Shape::Map(count) => backend_from_map(reader, count, at)?,
+        Shape::Array(fields) => backend_from_array(reader, fields, at)?,
+    };
+    // Other transports have addresses of other kinds, and their backends are skipped later.
+    if backend.transport == Transport::StreamableHttp {
+        match check_url(&backend.url) {
+            // What upstream's URL reader takes but we do not is that backend's fault alone.
+            Ok(()) | Err(UrlFault::Scheme | UrlFault::UserInfo | UrlFault::Character) => {}
+            Err(fault) => return Err(DecodeFault::InvalidUrl { at, fault }),
+        }
+    }
+    Ok(backend)
+}
+
+/// The fields that may stand once in a backend's map; the first one must.
+const FIELDS: [&str; 12] = [
+    "url",
+    "name",
+    "passthrough_headers",
+    "add_headers",
+    "remove_headers",
+    "allowed_tool_names",
+    "tool_name_aliases",
+    "allowed_resource_names",
+    "allowed_prompt_names",
+    "allowed_resource_uris",
+    "transport",
+    "protocol",
+];
+
+fn backend_from_map(
+    reader: &mut Reader<'_>,
+    count: u32,
+    start: usize,
+) -> Result<BackendConfig, DecodeFault> {
+    let mut backend = BackendConfig::default();
+    let mut seen = [false; FIELDS.len()];
+    for _ in 0..count {
+        let at = reader.position();
+        let name = reader.field_name()?.unwrap_or_default();
+        let known = FIELDS
+            .iter()
+            .zip(&mut seen)
+            .find(|(field, _)| **field == name);
+        if let Some((_, is_seen)) = known
+            && std::mem::replace(is_seen, true)
+        {
+            return Err(DecodeFault::DuplicateField { at });
+        }
+        match name {
+            "name" => backend.name = reader.text()?.to_owned(),
+            "url" => backend.url = reader.text()?.to_owned(),
+            "passthrough_headers" => backend.passthrough_headers = reader.texts()?,
+            "add_headers" => backend.add_headers = reader.text_map()?,
+            "remove_headers" => backend.remove_headers = reader.texts()?,
+            "allowed_tool_names" => backend.allowed_tool_names = reader.texts()?,
+            "tool_name_aliases" => backend.tool_name_aliases = reader.text_map()?,
+            "allowed_resource_names" => backend.allowed_resource_names = reader.texts()?,
+            "allowed_prompt_names" => backend.allowed_prompt_names = reader.texts()?,
+            "allowed_resource_uris" => backend.allowed_resource_uris = Some(reader.texts()?),
+            // Two words decide; anything else, of any type, is ignored as HEAD ignores the field.
+            "transport" => {
+                let word = reader.text_or_skip()?.and_then(Transport::from_name);
+                backend.transport = word.unwrap_or_default();
+            }
+            "protocol" => {
+                backend.protocol = reader.text_or_skip()?.and_then(BackendProtocol::from_name);
+            }
+            _ => reader.skip()?,
+        }
+    }
+    if seen.first() == Some(&false) {
+        return Err(DecodeFault::MissingField {
+            at: start,
+            field: "url",
+        });
+    }
+    Ok(backend)
+}
+
+/// 7 fields: before aliases; 8: SEED; both with the transport at index 2. 9: HEAD.
+fn backend_from_array(
+    reader: &mut Reader<'_>,
+    fields: u32,
+    at: usize,
+) -> Result<BackendConfig, DecodeFault> {
+    if !(7..=9).contains(&fields) {
+        return Err(DecodeFault::UnknownLayout { at, fields });
+    }
+    let mut backend = BackendConfig {
+        name: reader.text()?.to_owned(),
+        url: reader.text()?.to_owned(),
+        ..BackendConfig::default()
+    };
+    if fields < 9 {
+        backend.transport = Transport::from_name(reader.text()?).unwrap_or_default();
+    }
+    backend.passthrough_headers = reader.texts()?;
+    if fields == 9 {
+        backend.add_headers = reader.text_map()?;
+        backend.remove_headers = reader.texts()?;
+    }
+    backend.allowed_tool_names = reader.texts()?;
+    if fields > 7 {
+        backend.tool_name_aliases = reader.text_map()?;
+    }
+    backend.allowed_resource_names = reader.texts()?;
+    backend.allowed_prompt_names = reader.texts()?;
+    Ok(backend)
+}

@@ -1,0 +1,169 @@
+//! Writers of the two MessagePack encodings of a user configuration (contextforge.md section 3.2).
+//!
+//! The map form is what the control plane publishes; the array forms are what the two upstream
+//! states write themselves. The output is deterministic: maps are in key order.
+
+use std::collections::BTreeMap;
+
+use rmp::encode::{ByteBuf, write_array_len, write_map_len, write_str};
+
+use super::user_config::{BackendConfig, UserConfig};
+
+/// Positional layout of a backend in the array form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArrayLayout {
+    /// 9 fields, no transport.
+    Head,
+    /// 8 fields with the transport at index 2 and no header rules.
+    Seed,
+}
+
+/// The control plane's shape: structs are maps with field names.
+///
+/// `capabilities` is written empty, as the published documents have the field and no reader of it
+/// exists. Fields that the control plane does not know are written only when they say something.
+#[must_use]
+pub fn encode_map(config: &UserConfig) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.map(1);
+    writer.text("virtual_hosts");
+    writer.map(config.virtual_hosts.len());
+    for (id, host) in &config.virtual_hosts {
+        writer.text(id);
+        writer.map(1);
+        writer.text("backends");
+        writer.map(host.backends.len());
+        for (key, backend) in &host.backends {
+            writer.text(key);
+            backend_map(&mut writer, backend);
+        }
+    }
+    writer.0.into_vec()
+}
+
+/// The upstream's own shape: structs are positional arrays.
+///
+/// Each layout loses what it has no place for: `allowed_resource_uris` and `protocol` in both, the
+/// transport in HEAD's, the header rules in SEED's.
+#[must_use]
+pub fn encode_array(config: &UserConfig, layout: ArrayLayout) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.array(1);
+    writer.map(config.virtual_hosts.len());
+    for (id, host) in &config.virtual_hosts {
+        writer.text(id);
+        writer.array(1);
+        writer.map(host.backends.len());
+        for (key, backend) in &host.backends {
+            writer.text(key);
+            backend_array(&mut writer, backend, layout);
+        }
+    }
+    writer.0.into_vec()
+}
+
+fn backend_map(writer: &mut Writer, backend: &BackendConfig) {
+    let has_aliases = !backend.tool_name_aliases.is_empty();
+    let has_transport = backend.transport != Default::default();
+    let optional = [
+        backend.allowed_resource_uris.is_some(),
+        has_aliases,
+        has_transport,
+        backend.protocol.is_some(),
+    ];
+    writer.map(
+        9 + optional
+            .into_iter()
+            .filter(|is_written| *is_written)
+            .count(),
+    );
+    writer.text("name");
+    writer.text(&backend.name);
+    writer.text("url");
+    writer.text(&backend.url);
+    writer.text("passthrough_headers");
+    writer.texts(&backend.passthrough_headers);
+    writer.text("add_headers");
+    writer.text_map(&backend.add_headers);
+    writer.text("remove_headers");
+    writer.texts(&backend.remove_headers);
+    writer.text("capabilities");
+    writer.map(0);
+    writer.text("allowed_tool_names");
+    writer.texts(&backend.allowed_tool_names);
+    writer.text("allowed_resource_names");
+    writer.texts(&backend.allowed_resource_names);
+    if let Some(uris) = &backend.allowed_resource_uris {
+        writer.text("allowed_resource_uris");
+        writer.texts(uris);
+    }
+    writer.text("allowed_prompt_names");
+    writer.texts(&backend.allowed_prompt_names);
+    if has_aliases {
+        writer.text("tool_name_aliases");
+        writer.text_map(&backend.tool_name_aliases);
+    }
+    if has_transport {
+        writer.text("transport");
+        writer.text(backend.transport.name());
+    }
+    if let Some(protocol) = backend.protocol {
+        writer.text("protocol");
+        writer.text(protocol.name());
+    }
+}
+
+fn backend_array(writer: &mut Writer, backend: &BackendConfig, layout: ArrayLayout) {
+    match layout {
+        ArrayLayout::Head => writer.array(9),
+        ArrayLayout::Seed => writer.array(8),
+    }
+    writer.text(&backend.name);
+    writer.text(&backend.url);
+    if layout == ArrayLayout::Seed {
+        writer.text(backend.transport.name());
+    }
+    writer.texts(&backend.passthrough_headers);
+    if layout == ArrayLayout::Head {
+        writer.text_map(&backend.add_headers);
+        writer.texts(&backend.remove_headers);
+    }
+    writer.texts(&backend.allowed_tool_names);
+    writer.text_map(&backend.tool_name_aliases);
+    writer.texts(&backend.allowed_resource_names);
+    writer.texts(&backend.allowed_prompt_names);
+}
+
+/// MessagePack into memory, which cannot fail: the empty error types prove it.
+#[derive(Default)]
+struct Writer(ByteBuf);
+
+impl Writer {
+    fn map(&mut self, length: usize) {
+        // A config in memory cannot have 2^32 entries: each takes more than one byte.
+        let Ok(_) = write_map_len(&mut self.0, length as u32);
+    }
+
+    fn array(&mut self, length: usize) {
+        let Ok(_) = write_array_len(&mut self.0, length as u32);
+    }
+
+    fn text(&mut self, text: &str) {
+        let Ok(()) = write_str(&mut self.0, text);
+    }
+
+    fn texts(&mut self, texts: &[String]) {
+        self.array(texts.len());
+        for text in texts {
+            self.text(text);
+        }
+    }
+
+    fn text_map(&mut self, texts: &BTreeMap<String, String>) {
+        self.map(texts.len());
+        for (key, value) in texts {
+            self.text(key);
+            self.text(value);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! JSON Schemas (draft 2020-12) of what an operator writes, for editors and `config schema`.
+//!
+//! Written by hand beside the types and compared with them in tests. As in contextforge.md section
+//! 3.4 there is no `additionalProperties: false`: unknown keys are ignored by the readers, too.
+
+use serde_json::{Value, json};
+
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+
+/// Schema of one user's configuration, `{"virtual_hosts": {...}}`.
+#[must_use]
+pub fn user_config_schema() -> Value {
+    let mut schema = user_config();
+    set(&mut schema, "$schema", json!(DIALECT));
+    set(&mut schema, "title", json!("UserConfig"));
+    set(&mut schema, "$defs", definitions());
+    schema
+}
+
+/// Schema of a file of the file store, in any of its forms.
+#[must_use]
+pub fn document_schema() -> Value {
+    let client_servers = json!({
+        "description": "Servers as MCP clients list them: one virtual host named `default`.",
+        "type": "object",
+        "additionalProperties": {"$ref": "#/$defs/ClientServer"},
+    });
+    json!({
+        "$schema": DIALECT,
+        "title": "ConfigDocument",
+        "type": "object",
+        "oneOf": [
+            {"required": ["virtual_hosts"]},
+            {"required": ["users"]},
+            {"required": ["mcpServers"]},
+            {"required": ["servers"]},
+        ],
+        "properties": {
+            "virtual_hosts": {"$ref": "#/$defs/VirtualHosts"},
+            "users": {
+                "description": "Configurations by the subject of the token; `*` is everyone else.",
+                "type": "object",
+                "additionalProperties": {"$ref": "#/$defs/UserConfig"},
+            },
+            "mcpServers": client_servers,
+            "servers": client_servers,
+        },
+        "$defs": document_definitions(),
+    })
+}
+
+fn document_definitions() -> Value {
+    let mut all = definitions();
+    set(&mut all, "UserConfig", user_config());
+    set(&mut all, "ClientServer", client_server());
+    all
+}
+
+fn user_config() -> Value {
+    json!({
+        "description": "Everything one user may reach.",
+        "type": "object",
+        "required": ["virtual_hosts"],
+        "properties": {"virtual_hosts": {"$ref": "#/$defs/VirtualHosts"}},
+    })
+}
+
+fn definitions() -> Value {
+    json!({
+        "VirtualHosts": {
+            "description": "Virtual hosts by the id that stands in the request path.",
+            "type": "object",
+            "maxProperties": 1024,
+            "additionalProperties": {"$ref": "#/$defs/VirtualHost"},
+        },
+        "VirtualHost": {
+            "description": "A set of backends that clients see as one MCP server.",
+            "type": "object",
+            "required": ["backends"],
+            "properties": {
+                "backends": {
+                    "description": "Backends by the key that prefixes their exposed names.",
+                    "type": "object",
+                    "maxProperties": 256,
+                    "additionalProperties": {"$ref": "#/$defs/Backend"},
+                },
+            },
+        },
+        "Backend": backend(),
+    })
+}
+
+fn backend() -> Value {
+    json!({
+        "description": "One MCP server. When no allow-list has an entry, all may be reached; \
+                        otherwise each list is exact.",
+        "type": "object",
+        "required": ["url"],
+        "properties": {
+            "name": text("Name for people; the key when empty."),
+            "url": {
+                "description": "Absolute address of the server.",
+                "type": "string",
+                "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#@]+([/?#].*)?$",
+            },
+            "passthrough_headers": texts("Headers copied from the caller's request."),
+            "add_headers": text_map("Headers set on every request to the server."),
+            "remove_headers": texts("Headers removed last."),
+            "allowed_tool_names": texts("Tools that may be called, by the server's own names."),
+            "tool_name_aliases": text_map("Exposed alias to the server's own tool name."),
+            "allowed_resource_names": texts("Resources that may be read, by name."),
+            "allowed_prompt_names": texts("Prompts that may be used."),
+            "allowed_resource_uris": texts("Resources that may be read, by URI."),
+            "transport": {
+                "description": "How the server is spoken to; only streamable HTTP for now.",
+                "enum": [
+                    "STREAMABLEHTTP", "SSE", "STDIO", "streamable-http", "http", "sse", "stdio"
+                ],
+                "default": "STREAMABLEHTTP",
+            },
+            "protocol": {
+                "description": "Revision family of the server; found out when absent.",
+                "enum": ["auto", "legacy", "stateless"],
+            },
+        },
+    })
+}
+
+fn client_server() -> Value {
+    json!({
+        "description": "A server entry of an MCP client.",
+        "type": "object",
+        "anyOf": [
+            {"required": ["url"]},
+            {"required": ["serverUrl"]},
+            {"required": ["httpUrl"]},
+            {"required": ["command"]},
+            {"properties": {"disabled": {"const": true}}, "required": ["disabled"]},
+        ],
+        "properties": {
+            "url": text("Address of the server."),
+            "serverUrl": text("Another word for `url`."),
+            "httpUrl": text("Another word for `url`."),
+            "headers": text_map("Headers set on every request to the server."),
+            "type": text("`http`, `streamable-http`, `sse` or `stdio`; only the first two work."),
+            "command": {"description": "A child process: such entries are skipped."},
+            "disabled": {"description": "The entry is skipped.", "type": "boolean"},
+        },
+    })
+}
+
+fn text(description: &str) -> Value {
+    json!({"description": description, "type": "string"})
+}
+
+fn texts(description: &str) -> Value {
+    json!({"description": description, "type": "array", "items": {"type": "string"}, "default": []})
+}
+
+fn text_map(description: &str) -> Value {
+    json!({
+        "description": description,
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "default": {},
+    })
+}
+
+fn set(object: &mut Value, key: &str, value: Value) {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(key.to_owned(), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::user_config::{BackendConfig, BackendProtocol, Transport};
+    use std::collections::BTreeSet;
+
+    fn names(object: &Value) -> BTreeSet<&str> {
+        object
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect()
+    }
+
+    #[test]
+    fn the_schema_has_exactly_the_fields_of_the_type() {
+        let backend = BackendConfig {
+            allowed_resource_uris: Some(Vec::new()),
+            transport: Transport::Sse,
+            protocol: Some(BackendProtocol::Auto),
+            ..BackendConfig::default()
+        };
+        let written = serde_json::to_value(backend).unwrap();
+        let schema = user_config_schema();
+        assert_eq!(
+            names(&schema["$defs"]["Backend"]["properties"]),
+            names(&written)
+        );
+    }
+
+    #[test]
+    fn types_and_words_are_those_of_the_reader() {
+        let schema = user_config_schema();
+        let properties = schema["$defs"]["Backend"]["properties"]
+            .as_object()
+            .unwrap();
+        let read = |field: &str, value: &Value| {
+            let text = json!({"url": "http://a/", field: value}).to_string();
+            // The sample may itself be the URL; then it stands alone.
+            let text = if field == "url" {
+                json!({"url": value}).to_string()
+            } else {
+                text
+            };
+            serde_json::from_str::<BackendConfig>(&text).is_ok()
+        };
+        for (field, property) in properties {
+            let (good, bad) = match property["type"].as_str() {
+                Some("string") => (json!("http://a/"), json!([])),
+                Some("array") => (json!(["x"]), json!([1])),
+                Some("object") => (json!({"x": "y"}), json!({"x": 1})),
+                None => {
+                    for word in property["enum"].as_array().unwrap() {
+                        assert!(read(field, word), "{field} {word}");
+                    }
+                    (property["enum"][0].clone(), json!("nonsense"))
+                }
+                other => panic!("{field} has the type {other:?}"),
+            };
+            assert!(read(field, &good), "{field} {good}");
+            assert!(!read(field, &bad), "{field} {bad}");
+            assert!(!read(field, &Value::Null), "{field} null");
+        }
+        for field in schema["$defs"]["Backend"]["required"].as_array().unwrap() {
+            let mut least = json!({"url": "http://a/"});
+            assert!(
+                least
+                    .as_object_mut()
+                    .unwrap()
+                    .remove(field.as_str().unwrap())
+                    .is_some()
+            );
+            assert!(serde_json::from_value::<BackendConfig>(least).is_err());
+        }
+    }
+
+    #[test]
+    fn every_reference_resolves() {
+        fn references(value: &Value, found: &mut BTreeSet<String>) {
+            match value {
+                Value::Object(members) => {
+                    if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
+                        found.insert(reference.to_owned());
+                    }
+                    members
+                        .values()
+                        .for_each(|member| references(member, found));
+                }
+                Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+                _ => {}
+            }
+        }
+        for schema in [user_config_schema(), document_schema()] {
+            let mut found = BTreeSet::new();
+            references(&schema, &mut found);
+            assert!(found.len() >= 3);
+            for reference in found {
+                let pointer = reference.strip_prefix('#').unwrap();
+                assert!(schema.pointer(pointer).is_some(), "{reference}");
+            }
+        }
+    }
+}

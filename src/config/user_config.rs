@@ -1,0 +1,246 @@
+//! The routing model of one user: virtual hosts, their backends, and what may be wrong with them.
+//!
+//! Owns the types that every reader (MessagePack, JSON documents) ends in, and the judgement of
+//! their content. The names are the wire names of contextforge.md section 3.2. Reads no files and
+//! opens no sockets; a config that cannot be used in part is used in the other parts.
+
+mod address;
+mod check;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use address::{UrlFault, check_url};
+pub use check::{Finding, Severity, is_protected_header};
+
+/// Everything one user may reach (contextforge.md section 3.2).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserConfig {
+    /// Virtual hosts by the id that stands in the request path.
+    pub virtual_hosts: BTreeMap<String, VirtualHost>,
+}
+
+/// A named set of backends that clients see as one MCP server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VirtualHost {
+    /// Backends by the key that prefixes their exposed names (contextforge.md section 5.3).
+    pub backends: BTreeMap<String, BackendConfig>,
+}
+
+/// One MCP server behind a virtual host.
+///
+/// The fields of HEAD in wire order, then what only some writers know. A missing optional field is
+/// its default; `null` is not a missing field and is refused.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendConfig {
+    /// Name for people; when empty, the backend's key is its name.
+    #[serde(default)]
+    pub name: String,
+    /// Absolute `http` or `https` address.
+    pub url: String,
+    /// Headers copied from the caller's request.
+    #[serde(default)]
+    pub passthrough_headers: Vec<String>,
+    /// Headers set on every upstream request; they override copied ones.
+    #[serde(default)]
+    pub add_headers: BTreeMap<String, String>,
+    /// Headers removed last.
+    #[serde(default)]
+    pub remove_headers: Vec<String>,
+    /// Upstream original tool names; see [`BackendConfig::is_unrestricted`] for empty lists.
+    #[serde(default)]
+    pub allowed_tool_names: Vec<String>,
+    /// Exposed alias to upstream original tool name.
+    #[serde(default)]
+    pub tool_name_aliases: BTreeMap<String, String>,
+    /// Upstream original resource names.
+    #[serde(default)]
+    pub allowed_resource_names: Vec<String>,
+    /// Upstream original prompt names.
+    #[serde(default)]
+    pub allowed_prompt_names: Vec<String>,
+    /// Upstream resource URIs; published since HEAD, unknown to older writers.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub allowed_resource_uris: Option<Vec<String>>,
+    /// How the backend is spoken to; written by SEED only.
+    #[serde(default, skip_serializing_if = "Transport::is_default")]
+    pub transport: Transport,
+    /// Which revision family the backend speaks; our extension, absent = find out.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub protocol: Option<BackendProtocol>,
+}
+
+// An optional field may be left out, but contextforge.md section 3.2 makes no field nullable.
+fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
+impl BackendConfig {
+    /// True when no allow-list says anything, which means that all may be reached
+    /// (contextforge.md section 5.5). Otherwise each list is exact; an empty one allows nothing.
+    #[must_use]
+    pub fn is_unrestricted(&self) -> bool {
+        self.allowed_tool_names.is_empty()
+            && self.allowed_resource_names.is_empty()
+            && self.allowed_prompt_names.is_empty()
+            && self
+                .allowed_resource_uris
+                .as_ref()
+                .is_none_or(Vec::is_empty)
+    }
+}
+
+/// `transport` of SEED's layout.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Transport {
+    /// MCP streamable HTTP; what every backend without the field has.
+    #[default]
+    #[serde(rename = "STREAMABLEHTTP", alias = "streamable-http", alias = "http")]
+    StreamableHttp,
+    /// The HTTP+SSE transport of revision 2024-11-05.
+    #[serde(rename = "SSE", alias = "sse")]
+    Sse,
+    /// A child process.
+    #[serde(rename = "STDIO", alias = "stdio")]
+    Stdio,
+}
+
+impl Transport {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::StreamableHttp => "STREAMABLEHTTP",
+            Self::Sse => "SSE",
+            Self::Stdio => "STDIO",
+        }
+    }
+
+    /// Reads the word on the wire.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::StreamableHttp, Self::Sse, Self::Stdio]
+            .into_iter()
+            .find(|one| one.name() == name)
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::StreamableHttp
+    }
+}
+
+/// Which protocol profile a backend speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendProtocol {
+    /// Found out by asking.
+    Auto,
+    /// The revisions with `initialize` and sessions.
+    Legacy,
+    /// Revision 2026-07-28.
+    Stateless,
+}
+
+impl BackendProtocol {
+    /// The word in configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Legacy => "legacy",
+            Self::Stateless => "stateless",
+        }
+    }
+
+    /// Reads the word in configuration.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Auto, Self::Legacy, Self::Stateless]
+            .into_iter()
+            .find(|one| one.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_backend_is_a_url() {
+        let backend: BackendConfig = serde_json::from_str(r#"{"url":"http://a/"}"#).unwrap();
+        assert_eq!(
+            backend,
+            BackendConfig {
+                url: "http://a/".into(),
+                ..BackendConfig::default()
+            }
+        );
+        assert!(backend.is_unrestricted());
+        assert!(serde_json::from_str::<BackendConfig>("{}").is_err());
+    }
+
+    #[test]
+    fn null_is_not_a_missing_field() {
+        for field in [
+            "name",
+            "passthrough_headers",
+            "add_headers",
+            "allowed_tool_names",
+            "allowed_resource_uris",
+            "transport",
+            "protocol",
+        ] {
+            let text = format!(r#"{{"url":"http://a/","{field}":null}}"#);
+            assert!(
+                serde_json::from_str::<BackendConfig>(&text).is_err(),
+                "{field}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_list_makes_the_backend_restricted() {
+        let allowed_resource_uris = Some(Vec::new());
+        let mut backend = BackendConfig {
+            allowed_resource_uris,
+            ..BackendConfig::default()
+        };
+        assert!(backend.is_unrestricted());
+        backend.allowed_prompt_names.push("p".into());
+        assert!(!backend.is_unrestricted());
+    }
+
+    #[test]
+    fn words_round_trip() {
+        for transport in [Transport::StreamableHttp, Transport::Sse, Transport::Stdio] {
+            assert_eq!(Transport::from_name(transport.name()), Some(transport));
+            let json = format!("\"{}\"", transport.name());
+            assert_eq!(serde_json::from_str::<Transport>(&json).unwrap(), transport);
+        }
+        for protocol in [
+            BackendProtocol::Auto,
+            BackendProtocol::Legacy,
+            BackendProtocol::Stateless,
+        ] {
+            assert_eq!(BackendProtocol::from_name(protocol.name()), Some(protocol));
+            let json = format!("\"{}\"", protocol.name());
+            assert_eq!(
+                serde_json::from_str::<BackendProtocol>(&json).unwrap(),
+                protocol
+            );
+        }
+    }
+}

@@ -1,0 +1,503 @@
+//! A running gateway: prepared, bound, started, drained.
+
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    net::SocketAddr,
+    rc::{Rc, Weak},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use shards::{
+    Arrival, Control, DriverChoice, Plan, Shard, Shards, Stream, listener::ListenerGroup,
+    topology::Topology,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    access::AccessRules,
+    auth::{FingerprintKey, Principal, TokenCache, TokenRules},
+    bootstrap::Bootstrap,
+    config::{
+        cache::ConfigCache,
+        store::{FileStore, RedisStore, UserConfigStore, subject_of_key},
+    },
+    control::{self, Snapshot, Tasks, View},
+    http::{HeadLimits, connection},
+    link::Link,
+    log,
+    prepare::Prepared,
+    redis::{Invalidated, RedisClient, RedisOptions},
+    reply::{Reply, Sink},
+    request::{self, Forwarded},
+    session::{IdKeys, SessionTable, TableLimits},
+    settings::{IoDriver, Redis, Settings, StoreSource},
+    shard_state::{ShardState, ToShard},
+    telemetry::{Latency, Numbers},
+    upstream::{
+        Upstream,
+        dial::UpstreamLimits,
+        open,
+        resolve::{Question, Resolver},
+        target::Targets,
+    },
+};
+
+/// Questions to the control thread that may wait.
+const QUESTIONS_MAX: usize = 1024;
+/// How often a shard looks for what is over.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How long an idle backend connection is kept, ms.
+const UPSTREAM_IDLE_MS_MAX: u64 = 55_000;
+
+/// A running gateway.
+pub struct Gateway {
+    /// Where clients come to: the plain listener's address.
+    pub address: Option<SocketAddr>,
+    /// The TLS listener's address.
+    pub tls_address: Option<SocketAddr>,
+    /// The admin listener's address.
+    pub admin_address: Option<SocketAddr>,
+    /// What can be seen of it.
+    pub view: View,
+    /// Number of shards.
+    pub shard_count: u16,
+    /// Shards that could not be pinned.
+    pub unpinned: u16,
+    shards: Shards<ToShard>,
+    control: Option<(oneshot::Sender<()>, JoinHandle<std::io::Result<()>>)>,
+    drain: Duration,
+}
+
+impl Gateway {
+    /// Prepares, binds and starts. The error is what to print: one line for each fault.
+    pub fn start(settings: Settings) -> Result<Self, Vec<String>> {
+        let prepared = Arc::new(Prepared::load(settings)?);
+        let settings = prepared.settings.clone();
+        for finding in &prepared.document.findings {
+            log::warn(|| finding.to_string());
+        }
+        let topology = Topology::read();
+        let (count, cpus) = cores(&settings, &topology);
+        let mut groups = Vec::new();
+        let take_over = settings.listen.take_over;
+        let listen = |address| {
+            shards::listener::listen(address, count, take_over).map_err(|fault| fault.to_string())
+        };
+        let mut bind = |address: Option<SocketAddr>| -> Result<Option<SocketAddr>, Vec<String>> {
+            let Some(address) = address else {
+                return Ok(None);
+            };
+            let group: ListenerGroup = listen(address).map_err(|fault| vec![fault])?;
+            let bound = group.address;
+            groups.push(group);
+            Ok(Some(bound))
+        };
+        let address = bind(settings.listen.plain)?;
+        let tls_address = bind(settings.listen.tls.as_ref().map(|tls| tls.address))?;
+        let tls_listener = tls_address.map(|_| u8::from(address.is_some()));
+        let admin = settings
+            .listen
+            .admin
+            .map(|address| {
+                std::net::TcpListener::bind(address)
+                    .map_err(|error| vec![format!("cannot listen on {address} (admin): {error}")])
+            })
+            .transpose()?;
+        let admin_address = admin
+            .as_ref()
+            .and_then(|listener| listener.local_addr().ok());
+
+        let numbers: Arc<[Arc<Numbers>]> =
+            (0..count).map(|_| Arc::new(Numbers::default())).collect();
+        let (questions, waiting) = mpsc::channel(QUESTIONS_MAX);
+        let plan = Plan {
+            shards: count,
+            cpus,
+            driver: driver(&settings),
+            name: "shard",
+        };
+        let shards = shards::start(&plan, groups, {
+            let (prepared, numbers) = (prepared.clone(), numbers.clone());
+            move |shard: Shard<Forwarded, ToShard>| {
+                let numbers = numbers[usize::from(shard.id)].clone();
+                live(
+                    shard,
+                    prepared.clone(),
+                    numbers,
+                    questions.clone(),
+                    tls_listener,
+                )
+            }
+        })
+        .map_err(|error| vec![format!("cannot start the shards: {error}")])?;
+
+        let view = View {
+            handles: shards.handles().to_vec(),
+            engine: shards.counters.clone(),
+            numbers,
+            driver: shards.driver.to_string(),
+            is_draining: Arc::new(AtomicBool::new(false)),
+        };
+        let documents = match &settings.store.source {
+            StoreSource::File(path) => Some(path.clone()),
+            StoreSource::Empty | StoreSource::Redis(_) => None,
+        };
+        let tasks = Tasks {
+            view: view.clone(),
+            questions: waiting,
+            documents,
+            admin,
+        };
+        let (stop, stopped) = oneshot::channel();
+        let control = std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || control::run(tasks, stopped))
+            .map_err(|error| vec![format!("cannot start the control thread: {error}")])?;
+        Ok(Self {
+            address,
+            tls_address,
+            admin_address,
+            view,
+            shard_count: count,
+            unpinned: shards.unpinned,
+            shards,
+            control: Some((stop, control)),
+            drain: settings.timeouts.drain,
+        })
+    }
+
+    /// Why io_uring is not used although it was to be tried.
+    pub fn fallback_reason(&self) -> Option<&str> {
+        self.shards.fallback_reason.as_deref()
+    }
+
+    /// Stops accepting, finishes what runs within the drain time-out, ends. True: nothing was cut
+    /// off and no shard had died.
+    pub fn stop(mut self) -> bool {
+        self.view.is_draining.store(true, Ordering::Relaxed);
+        let started = Instant::now();
+        for handle in &self.view.handles {
+            if handle.post(ToShard::Drain).is_err() {
+                log::error(|| "a shard could not be told to drain".to_owned());
+            }
+        }
+        let died = self.shards.join();
+        if let Some((stop, thread)) = self.control.take() {
+            // It may have ended by itself.
+            let _ = stop.send(());
+            let _ = thread.join();
+        }
+        died == 0 && started.elapsed() <= self.drain + Duration::from_secs(2)
+    }
+
+    /// Whether every shard is still there.
+    pub fn is_alive(&self) -> bool {
+        self.shards.is_alive()
+    }
+}
+
+/// How many shards, and on which cores.
+fn cores(settings: &Settings, topology: &Topology) -> (u16, Option<Vec<usize>>) {
+    let wanted = &settings.shards;
+    let count = match (&wanted.count, &wanted.cpus) {
+        (Some(count), _) => u16::try_from(count.get()).unwrap_or(u16::MAX),
+        (None, Some(cpus)) => u16::try_from(cpus.len()).unwrap_or(u16::MAX),
+        (None, None) => topology.default_shards(),
+    };
+    let cpus = wanted.cpus.clone().unwrap_or_else(|| topology.cpus.clone());
+    // More shards than cores: pinning would put two on one while another is idle.
+    let can_pin = wanted.pin && usize::from(count) <= cpus.len();
+    (count, can_pin.then_some(cpus))
+}
+
+fn driver(settings: &Settings) -> DriverChoice {
+    match settings.shards.driver {
+        IoDriver::Auto => DriverChoice::Auto,
+        IoDriver::IoUring => DriverChoice::IoUring,
+        IoDriver::Epoll => DriverChoice::Epoll,
+    }
+}
+
+/// One shard's life.
+async fn live(
+    shard: Shard<Forwarded, ToShard>,
+    prepared: Arc<Prepared>,
+    numbers: Arc<Numbers>,
+    questions: mpsc::Sender<Question>,
+    tls_listener: Option<u8>,
+) {
+    let drain = prepared.settings.timeouts.drain;
+    let state = build(shard, &prepared, numbers, questions, tls_listener);
+    let done = Rc::new(shards::notify::Event::default());
+    state.shard.take_in({
+        let (state, done) = (state.clone(), done.clone());
+        move |control| take(&state, control, &done)
+    });
+    let accepting = state.shard.accept({
+        let state = state.clone();
+        move |stream, peer, listener| connection::accepted(&state, stream, peer, listener)
+    });
+    if let Err(error) = accepting {
+        log::error(|| format!("shard {}: cannot accept: {error}", state.shard.id));
+        return;
+    }
+    let sweeping = Rc::downgrade(&state);
+    shards::spawn(async move {
+        loop {
+            shards::sleep(SWEEP).await;
+            let Some(state) = sweeping.upgrade() else {
+                break;
+            };
+            state.sweep();
+        }
+    });
+    done.wait().await;
+    drain_now(&state, drain).await;
+}
+
+/// Stops taking on, lets what runs finish, ends the sessions.
+async fn drain_now(state: &Rc<ShardState>, limit: Duration) {
+    let started = Instant::now();
+    state.shard.gate.close();
+    state.shard.stop_accepting().await;
+    state.shard.deadlines.end_idle();
+    for session in state.sessions.borrow().all() {
+        session.inbox.end();
+    }
+    while state.shard.gate.pass_count() > 0 && started.elapsed() < limit {
+        shards::sleep(Duration::from_millis(5)).await;
+    }
+    let sessions = state.sessions.borrow_mut().drain();
+    for session in &sessions {
+        open::end_all(state, session);
+    }
+    let goodbye = Instant::now();
+    while state.shard.gate.pass_count() > 0 && goodbye.elapsed() < Duration::from_secs(1) {
+        shards::sleep(Duration::from_millis(5)).await;
+    }
+    // Other shards may still read what was forwarded here.
+    shards::sleep(Duration::from_millis(20)).await;
+}
+
+fn take(
+    state: &Rc<ShardState>,
+    control: Control<Forwarded, ToShard>,
+    done: &Rc<shards::notify::Event>,
+) {
+    match control {
+        Control::Arrival(Arrival::Socket(socket)) => connection::moved(state, socket),
+        Control::Arrival(Arrival::Call { request, reply, .. }) => {
+            let state = state.clone();
+            shards::spawn(async move {
+                let head = &request.head;
+                let mut reply = Reply::new(Sink::Ring(reply), head.keep_alive, head.minor);
+                request::serve(&state, &request, &mut reply).await;
+            });
+        }
+        Control::Message(ToShard::Drain) => done.fire(),
+        Control::Message(ToShard::Document(document)) => state.configs.replace_document(document),
+        Control::Message(ToShard::Resolved(answer)) => state.upstream.resolver.answered(answer),
+        Control::Message(ToShard::Report(asker)) => {
+            let targets = state.upstream.targets.all();
+            let snapshot = Snapshot {
+                shard: state.shard.id,
+                latency: state.latency.borrow().clone(),
+                sessions: state.sessions.borrow().len(),
+                is_store_ready: match state.configs.store() {
+                    UserConfigStore::File(_) => true,
+                    UserConfigStore::Redis(store) => store.client().is_connected(),
+                },
+                upstream_connections: (
+                    targets.iter().map(|target| target.idle_count()).sum(),
+                    targets.iter().map(|target| target.opened_count.get()).sum(),
+                ),
+            };
+            // The asker may have given up.
+            let _ = asker.try_send(snapshot);
+        }
+    }
+}
+
+/// Puts a shard's state together.
+fn build(
+    shard: Shard<Forwarded, ToShard>,
+    prepared: &Arc<Prepared>,
+    numbers: Arc<Numbers>,
+    questions: mpsc::Sender<Question>,
+    tls_listener: Option<u8>,
+) -> Rc<ShardState> {
+    let settings = &prepared.settings;
+    let (limits, times) = (&settings.limits, &settings.timeouts);
+    let ask = Box::new(move |question| questions.try_send(question).is_ok());
+    let resolver = Rc::new(Resolver::new(shard.id, ask));
+    let this: Rc<OnceCell<Weak<ShardState>>> = Rc::default();
+    let store = match &settings.store.source {
+        StoreSource::Redis(redis) => {
+            let client = redis_client(redis, prepared.redis_tls.clone(), &shard, &resolver, &this);
+            UserConfigStore::Redis(RedisStore::new(client))
+        }
+        StoreSource::File(_) | StoreSource::Empty => {
+            let store = FileStore::default();
+            store.replace(prepared.document.clone());
+            UserConfigStore::File(store)
+        }
+    };
+    let share = |total: usize| total.div_ceil(usize::from(shard.count)).max(1);
+    let is_loopback_only = settings
+        .listen
+        .addresses()
+        .all(|address| address.ip().is_loopback());
+    let fingerprints = FingerprintKey::new(&prepared.fingerprint_secret);
+    let anonymous = settings
+        .access
+        .allow_anonymous
+        .then(|| Rc::new(Principal::anonymous(&fingerprints)));
+    let state = Rc::new(ShardState {
+        head_limits: HeadLimits {
+            head_bytes_max: limits.head_bytes_max,
+            header_count_max: limits.header_count_max,
+            target_bytes_max: limits.target_bytes_max,
+            body_bytes_max: limits.body_bytes_max as u64,
+        },
+        access: AccessRules::new(
+            &settings.access.origins,
+            &settings.access.hosts,
+            is_loopback_only,
+        ),
+        keys: prepared.keys.clone(),
+        token_rules: TokenRules {
+            issuer: settings.auth.issuer.as_str().into(),
+            audience: settings.auth.audience.as_str().into(),
+            ..TokenRules::default()
+        },
+        tokens: RefCell::new(TokenCache::default()),
+        fingerprints,
+        anonymous,
+        id_keys: IdKeys::new(&prepared.id_secret, &settings.node_id),
+        sessions: RefCell::new(SessionTable::new(TableLimits {
+            sessions_max: share(limits.sessions_max),
+            per_principal_max: share(limits.sessions_per_principal_max),
+            idle_ms_max: millis(times.session_idle),
+            age_ms_max: millis(times.session_age_max),
+        })),
+        configs: ConfigCache::new(Rc::new(store), settings.store.cache_expiry),
+        upstream: Upstream {
+            targets: Targets::default(),
+            mode: settings.upstream.mode,
+            tls: prepared.upstream_tls.clone(),
+            limits: UpstreamLimits {
+                connect: times.upstream_connect,
+                first_byte: times.upstream_first_byte,
+                call: times.call,
+                fan_out: times.initialize,
+                heartbeat: times.heartbeat_interval,
+                idle_per_target_max: settings.upstream.idle_per_backend_max,
+                idle_ms_max: UPSTREAM_IDLE_MS_MAX,
+                reply_bytes_max: limits.response_bytes_max,
+                event_bytes_max: limits.sse_event_bytes_max,
+            },
+            resolver,
+            deadlines: shard.deadlines.clone(),
+        },
+        fail_mode: settings.upstream.fail_mode,
+        tls: prepared.server_tls.clone(),
+        tls_listener,
+        numbers,
+        latency: RefCell::new(Latency::new()),
+        seed: Cell::new(
+            0x9e37_79b9_7f4a_7c15 ^ (u64::from(shard.id) + 1).wrapping_mul(0xff51_afd7),
+        ),
+        bootstrap: prepared
+            .signing
+            .clone()
+            .map(|(key, algorithm)| Bootstrap { key, algorithm }),
+        settings: settings.clone(),
+        shard,
+    });
+    // Set once, here.
+    let _ = this.set(Rc::downgrade(&state));
+    state
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A shard's Redis client for these settings; `this` is where invalidations go, once it is set.
+pub fn redis_client(
+    redis: &Redis,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    shard: &Shard<Forwarded, ToShard>,
+    resolver: &Rc<Resolver>,
+    this: &Rc<OnceCell<Weak<ShardState>>>,
+) -> RedisClient {
+    let options = RedisOptions {
+        host: redis.host.clone(),
+        port: redis.port,
+        username: redis.username.clone(),
+        password: redis
+            .password
+            .as_ref()
+            .map(|secret| String::from_utf8_lossy(secret.bytes()).into_owned()),
+        database: redis.database,
+        ..RedisOptions::default()
+    };
+    let patience = options.connect_timeout;
+    let (host, port) = (redis.host.clone(), redis.port);
+    let deadlines = shard.deadlines.clone();
+    let resolver = resolver.clone();
+    let connect = Rc::new(
+        move || -> futures_util::future::LocalBoxFuture<'static, _> {
+            let (host, tls) = (host.clone(), tls.clone());
+            let (deadlines, resolver) = (deadlines.clone(), resolver.clone());
+            Box::pin(async move {
+                let addresses = resolver.resolve(&host, port, &RefCell::default()).await;
+                let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
+                for address in addresses {
+                    match Stream::connect(address, patience, &deadlines).await {
+                        Ok(stream) => return secure(stream, tls, &host, patience).await,
+                        Err(error) => last = error,
+                    }
+                }
+                Err(last)
+            })
+        },
+    );
+    let this = this.clone();
+    let on_invalidate = Rc::new(move |what: Invalidated<'_>| {
+        let Some(state) = this.get().and_then(Weak::upgrade) else {
+            return;
+        };
+        match what {
+            Invalidated::All => state.configs.invalidate_all(),
+            Invalidated::Key(key) => {
+                if let Some(subject) = subject_of_key(key) {
+                    state.configs.invalidate(subject);
+                }
+            }
+        }
+    });
+    RedisClient::start(options, connect, on_invalidate)
+}
+
+async fn secure(
+    stream: Stream,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    host: &str,
+    patience: Duration,
+) -> std::io::Result<Link> {
+    let Some(tls) = tls else {
+        return Ok(Link::Plain(stream));
+    };
+    let name = rustls::pki_types::ServerName::try_from(host.to_owned())
+        .map_err(|_| std::io::ErrorKind::InvalidInput)?;
+    stream.deadline().arm(patience);
+    let link = Link::connect_tls(stream, tls, name).await?;
+    link.deadline().disarm();
+    Ok(link)
+}

@@ -1,0 +1,480 @@
+//! One client connection: requests in, replies out, in order, until it ends or moves away.
+//!
+//! Idle → Head → Body → Serving → Idle, or closed. While idle it holds no buffer unless its client
+//! keeps it busy. A request is read whole, steered, and served here, on its owner over the ring, or
+//! by the owner after the whole connection has moved there.
+
+use std::{net::SocketAddr, rc::Rc, time::Duration};
+
+use futures_util::future::{Either, select};
+use shards::{MovedSocket, Stream, deadline::now_ms};
+
+use crate::{
+    http::{ChunkDecoder, Framing, HttpRefusal, Method, Parsed, RequestHead, parse_request},
+    link::Link,
+    mcp::{envelope, json::DEPTH_MAX},
+    refusal::Refusal,
+    reply::{Reply, Sink},
+    request::{self, Request},
+    shard_state::ShardState,
+    steer::{self, ConnectionHistory, Decision},
+};
+
+/// A request that follows the last reply within this time keeps its connection's read buffer: it
+/// saves a readiness check a request.
+const BUSY_MS: u64 = 20;
+/// Bytes read ahead of a request being served at the most: pipelined requests wait in the kernel.
+const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Starts to serve an accepted connection.
+pub fn accepted(shard: &Rc<ShardState>, stream: Stream, peer: SocketAddr, listener: u8) {
+    let shard = shard.clone();
+    if shard.shard.own_counters().open.value() >= shard.connections_max() {
+        // Over the limit: closing is the only answer that costs nothing.
+        return;
+    }
+    shards::spawn(async move {
+        let link = if shard.tls_listener == Some(listener) {
+            let Some(config) = shard.tls.clone() else {
+                return;
+            };
+            stream.deadline().arm(shard.settings.timeouts.head);
+            match Link::accept_tls(stream, config).await {
+                Ok(link) => link,
+                Err(_) => return,
+            }
+        } else {
+            Link::Plain(stream)
+        };
+        let history = ConnectionHistory::default();
+        Connection::new(shard, link, peer, listener, history, Vec::new())
+            .run()
+            .await;
+    });
+}
+
+/// Goes on with a connection that another shard has moved here.
+pub fn moved(shard: &Rc<ShardState>, socket: MovedSocket) {
+    let Ok(link) = Link::from_parcel(socket.parcel, socket.baggage, &shard.shard.deadlines) else {
+        return;
+    };
+    let history = ConnectionHistory {
+        moves: socket.moves,
+        ..ConnectionHistory::default()
+    };
+    let shard = shard.clone();
+    shards::spawn(
+        Connection::new(
+            shard,
+            link,
+            socket.peer,
+            socket.listener,
+            history,
+            socket.bytes,
+        )
+        .run(),
+    );
+}
+
+struct Connection {
+    link: Link,
+    shard: Rc<ShardState>,
+    peer: SocketAddr,
+    listener: u8,
+    history: ConnectionHistory,
+    /// Bytes read and not used yet.
+    buffer: Vec<u8>,
+    is_busy: bool,
+    replied_ms: u64,
+    open: OpenCount,
+}
+
+/// Counts the connection as open while it lives.
+struct OpenCount(Rc<ShardState>);
+
+impl Drop for OpenCount {
+    fn drop(&mut self) {
+        self.0.shard.own_counters().open.subtract(1);
+    }
+}
+
+/// What became of reading a request.
+enum Next {
+    Request(Request),
+    /// The client has ended, or a limit has; nothing is owed.
+    Ended,
+    Refused(HttpRefusal),
+}
+
+impl Connection {
+    fn new(
+        shard: Rc<ShardState>,
+        link: Link,
+        peer: SocketAddr,
+        listener: u8,
+        history: ConnectionHistory,
+        buffer: Vec<u8>,
+    ) -> Self {
+        shard.shard.own_counters().open.add(1);
+        let open = OpenCount(shard.clone());
+        Self {
+            link,
+            shard,
+            peer,
+            listener,
+            history,
+            buffer,
+            is_busy: false,
+            replied_ms: 0,
+            open,
+        }
+    }
+
+    async fn run(mut self) {
+        loop {
+            if self.buffer.is_empty() && !self.wait().await {
+                break;
+            }
+            // Boxed: the busy part of a connection is large, and most connections are idle.
+            let next = Box::pin(self.one()).await;
+            match next {
+                Step::Again => {}
+                Step::Close => break,
+                Step::Move(owner, request) => {
+                    self.hand_over(owner, request);
+                    return;
+                }
+            }
+        }
+        let buffer = std::mem::take(&mut self.buffer);
+        self.shard.shard.buffers.put(buffer);
+    }
+
+    /// Waits for the next request's first bytes without a buffer; false: the connection has ended.
+    async fn wait(&mut self) -> bool {
+        let buffer = std::mem::take(&mut self.buffer);
+        if buffer.capacity() > 0 {
+            self.shard.shard.buffers.put(buffer);
+        }
+        self.link
+            .deadline()
+            .arm_idle(self.shard.settings.timeouts.idle);
+        if !self.is_busy {
+            self.link.readable().await;
+        }
+        let (result, buffer) = self.link.read(self.shard.shard.buffers.take()).await;
+        self.buffer = buffer;
+        self.is_busy = self.replied_ms > 0 && now_ms() - self.replied_ms <= BUSY_MS;
+        matches!(result, Ok(count) if count > 0)
+    }
+
+    /// Reads one request and has it served.
+    async fn one(&mut self) -> Step {
+        let request = match self.read().await {
+            Next::Request(request) => request,
+            Next::Ended => return Step::Close,
+            Next::Refused(refusal) => {
+                let mut reply = self.reply(false, 1);
+                let _ = reply.refuse(&Refusal::Http(refusal)).await;
+                self.linger().await;
+                return Step::Close;
+            }
+        };
+        let (keep_alive, minor) = (request.head.keep_alive, request.head.minor);
+        let owner = match self.steer(&request) {
+            Steered::Here => None,
+            Steered::There(owner) => Some(owner),
+            Steered::Move(owner) => return Step::Move(owner, request),
+        };
+        let is_reusable = match owner {
+            Some(owner) => self.forward(owner, request, keep_alive).await,
+            None => {
+                let shard = self.shard.clone();
+                let mut reply = self.reply(keep_alive, minor);
+                request::serve(&shard, &request, &mut reply).await;
+                let is_reusable = reply.is_reusable();
+                shard.shard.buffers.put(request.bytes);
+                is_reusable
+            }
+        };
+        if !is_reusable {
+            self.linger().await;
+            return Step::Close;
+        }
+        self.replied_ms = now_ms();
+        Step::Again
+    }
+
+    /// Where the request is served.
+    fn steer(&mut self, request: &Request) -> Steered {
+        let shard = &self.shard;
+        let (me, slots) = (shard.shard.id, &shard.shard.slots);
+        let session = request.session_id();
+        // What a session of this shard asks needs no second look.
+        let may_open = session.is_none_or(|id| slots.owner_of(id.as_bytes()) != me);
+        if may_open && is_initialize(request) {
+            let least = shard.shard.less_loaded(shard.random());
+            return if least == me {
+                Steered::Here
+            } else {
+                Steered::There(least)
+            };
+        }
+        // A chunked body has been decoded: its bytes are no longer what another shard would read.
+        let can_move = request.head.framing != Framing::Chunked;
+        match steer::decide(me, slots, session.as_ref(), &mut self.history, can_move) {
+            Decision::Local => Steered::Here,
+            // A forged id moves nothing and nobody: it is refused here.
+            _ if !session.is_some_and(|id| shard.id_keys.is_genuine(&id)) => Steered::Here,
+            Decision::Move(owner) => Steered::Move(owner),
+            Decision::Forward(owner) => Steered::There(owner),
+        }
+    }
+
+    fn reply(&mut self, keep_alive: bool, minor: u8) -> Reply<'_> {
+        let write_limit = self.shard.settings.timeouts.write;
+        Reply::new(Sink::Link(&mut self.link, write_limit), keep_alive, minor)
+    }
+
+    /// Reads a head and its body out of the buffer and the connection.
+    async fn read(&mut self) -> Next {
+        let timeouts = &self.shard.settings.timeouts;
+        let (head_limit, body_limit) = (timeouts.head, timeouts.body);
+        let started_ms = now_ms();
+        let head = loop {
+            match parse_request(&self.buffer, &self.shard.head_limits) {
+                Ok(Parsed::Complete(head)) => break head,
+                Ok(Parsed::Partial) => {}
+                Err(refusal) => return Next::Refused(refusal),
+            }
+            let spent = Duration::from_millis(now_ms() - started_ms);
+            if let Err(next) = self.fill(head_limit.saturating_sub(spent)).await {
+                return next;
+            }
+        };
+        match head.framing {
+            Framing::NoBody => Next::Request(self.cut(head, 0)),
+            Framing::Length(length) => {
+                // Bounded by the body limit, which the head's verdict has checked.
+                let whole = head.len + usize::try_from(length).unwrap_or(usize::MAX);
+                if self.buffer.len() < whole {
+                    if self.continue_if_asked(&head).await.is_err() {
+                        return Next::Ended;
+                    }
+                    self.buffer.reserve(whole - self.buffer.len());
+                }
+                while self.buffer.len() < whole {
+                    if let Err(next) = self.fill(body_limit).await {
+                        return next;
+                    }
+                }
+                let body_bytes = whole - head.len;
+                Next::Request(self.cut(head, body_bytes))
+            }
+            Framing::Chunked => self.read_chunks(head, body_limit).await,
+        }
+    }
+
+    /// Reads a chunked body: the request gets its data without the coding.
+    async fn read_chunks(&mut self, head: RequestHead, limit: Duration) -> Next {
+        let mut decoder = ChunkDecoder::new(self.shard.head_limits.body_bytes_max);
+        let mut bytes = self.shard.shard.buffers.take();
+        bytes.extend_from_slice(&self.buffer[..head.len]);
+        self.buffer.drain(..head.len);
+        if self.buffer.is_empty() && self.continue_if_asked(&head).await.is_err() {
+            return Next::Ended;
+        }
+        loop {
+            match decoder.decode(&self.buffer, &mut bytes) {
+                Err(refusal) => return Next::Refused(refusal),
+                Ok((taken, is_done)) => {
+                    self.buffer.drain(..taken);
+                    if is_done {
+                        break;
+                    }
+                }
+            }
+            if let Err(next) = self.fill(limit).await {
+                return next;
+            }
+        }
+        let body = head.len..bytes.len();
+        Next::Request(Request {
+            bytes,
+            head,
+            body,
+            peer: self.peer,
+        })
+    }
+
+    /// RFC 9110 section 10.1.1: the client waits for a word before it sends its body.
+    async fn continue_if_asked(&mut self, head: &RequestHead) -> Result<(), ()> {
+        if !head.expect_continue {
+            return Ok(());
+        }
+        self.link.deadline().arm(self.shard.settings.timeouts.write);
+        let (result, _) = self
+            .link
+            .write_all(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec())
+            .await;
+        result.map_err(|_| ())
+    }
+
+    /// Takes the first request out of the buffer; what follows it stays.
+    fn cut(&mut self, head: RequestHead, body_bytes: usize) -> Request {
+        let whole = head.len + body_bytes;
+        let mut bytes = std::mem::take(&mut self.buffer);
+        if bytes.len() > whole {
+            self.buffer = self.shard.shard.buffers.take();
+            self.buffer.extend_from_slice(&bytes[whole..]);
+            bytes.truncate(whole);
+        }
+        self.link.deadline().disarm();
+        let body = head.len..whole;
+        Request {
+            bytes,
+            head,
+            body,
+            peer: self.peer,
+        }
+    }
+
+    /// Reads more of a request that is not whole yet; the client has `limit` for it. The wait is for
+    /// readiness, which may be given up without losing a byte, so that 408 can still be said.
+    async fn fill(&mut self, limit: Duration) -> Result<(), Next> {
+        self.link.deadline().disarm();
+        let is_late = {
+            let input = std::pin::pin!(self.link.readable());
+            let pause = std::pin::pin!(shards::sleep(limit));
+            matches!(select(input, pause).await, Either::Right(_))
+        };
+        if is_late {
+            let reason = "the request did not arrive in time";
+            return Err(Next::Refused(HttpRefusal {
+                status: 408,
+                reason,
+            }));
+        }
+        let (result, buffer) = self.link.read(std::mem::take(&mut self.buffer)).await;
+        self.buffer = buffer;
+        match result {
+            Ok(count) if count > 0 => Ok(()),
+            _ => Err(Next::Ended),
+        }
+    }
+
+    /// Has a request served by the shard that owns its session and writes the reply as it comes.
+    async fn forward(
+        &mut self,
+        owner: shards::ShardId,
+        request: Request,
+        keep_alive: bool,
+    ) -> bool {
+        let minor = request.head.minor;
+        let mut parts = match self.shard.shard.port.call(owner, Box::new(request)) {
+            Ok(parts) => parts,
+            Err(_) => {
+                let mut reply = self.reply(keep_alive, minor);
+                let _ = reply.refuse(&Refusal::Busy).await;
+                return reply.is_reusable();
+            }
+        };
+        let write_limit = self.shard.settings.timeouts.write;
+        loop {
+            match parts.next().await {
+                Ok(Some(bytes)) => {
+                    self.link.deadline().arm(write_limit);
+                    let (result, bytes) = self.link.write_all(bytes).await;
+                    self.link.deadline().disarm();
+                    parts.give_back(bytes);
+                    if result.is_err() {
+                        return false;
+                    }
+                }
+                Ok(None) => {
+                    return keep_alive && minor >= 1 && !self.shard.shard.gate.is_closed();
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Sends the whole connection to the session's owner, with all that was read of it.
+    fn hand_over(self, owner: shards::ShardId, request: Request) {
+        let Self {
+            link,
+            shard,
+            peer,
+            listener,
+            history,
+            buffer,
+            open,
+            ..
+        } = self;
+        let mut bytes = request.bytes;
+        bytes.extend_from_slice(&buffer);
+        let Ok((parcel, baggage)) = link.into_parcel() else {
+            return;
+        };
+        let socket = MovedSocket {
+            parcel,
+            bytes,
+            baggage,
+            peer,
+            listener,
+            moves: history.moves + 1,
+        };
+        if let Err(socket) = shard.shard.port.hand_over(owner, socket) {
+            // The ring is full: the connection stays and its requests are forwarded one by one.
+            let shard_here = shard.clone();
+            drop(open);
+            moved(&shard_here, socket);
+        }
+    }
+
+    /// Lets the client read the answer before a close that would reset it: says the end, then reads
+    /// what it still sends, for a short while and a bounded amount.
+    async fn linger(&mut self) {
+        self.link.deadline().arm(Duration::from_millis(500));
+        self.link.stream().end_output();
+        let mut left = READ_AHEAD_BYTES_MAX * 4;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        while left > 0 {
+            buffer.clear();
+            let (result, returned) = self.link.read(buffer).await;
+            buffer = returned;
+            match result {
+                Ok(count) if count > 0 => left = left.saturating_sub(count),
+                _ => break,
+            }
+        }
+        self.buffer = buffer;
+        self.buffer.clear();
+    }
+}
+
+/// Where a request is served.
+enum Steered {
+    Here,
+    There(shards::ShardId),
+    Move(shards::ShardId),
+}
+
+/// What to do after a request.
+enum Step {
+    Again,
+    Close,
+    Move(shards::ShardId, Request),
+}
+
+/// Whether the request opens a session.
+fn is_initialize(request: &Request) -> bool {
+    let body = request.body_bytes();
+    request.head.method == Method::Post
+        && memchr::memmem::find(body, b"\"initialize\"").is_some()
+        && envelope::scan(body, DEPTH_MAX).is_ok_and(|message| {
+            message
+                .method
+                .is_some_and(|span| span.slice(body) == b"initialize")
+        })
+}

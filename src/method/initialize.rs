@@ -1,0 +1,204 @@
+//! `initialize`: places the session on a shard, opens its backends, answers what they can do.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use shards::deadline::now_ms;
+
+use crate::{
+    mcp::{envelope::Envelope, json, version::Version},
+    method::{id_of, result},
+    preflight::text,
+    refusal::Refusal,
+    reply::Reply,
+    request::{Caller, gone_is_fine},
+    session::{
+        BackendSession, Inbox, Session, SessionCap,
+        state::{BackendSet, OpenBackend},
+    },
+    settings::FailMode,
+    shard_state::ShardState,
+    upstream::{CallFault, open},
+};
+
+/// Bytes of `clientInfo` kept for backends that join late.
+const CLIENT_INFO_BYTES_MAX: usize = 16 * 1024;
+
+/// Opens a session. A session id the client sent along is ignored (market.md S3).
+pub async fn open(
+    shard: &Rc<ShardState>,
+    caller: &Caller<'_>,
+    message: &Envelope,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
+    let id = id_of(caller, message);
+    if shard.shard.gate.is_closed() {
+        return Err(Refusal::Draining);
+    }
+    let body = caller.request.body_bytes();
+    let requested = text(message.protocol_version.map(|span| span.slice(body)))
+        .ok_or_else(|| Refusal::rpc(id, -32602, "Invalid params: protocolVersion is missing"))?;
+    let version = Version::agreed(requested.as_bytes());
+    shard
+        .sessions
+        .borrow()
+        .admit(&caller.principal.fingerprint)
+        .map_err(|cap| match cap {
+            SessionCap::Total => Refusal::SessionCap,
+            SessionCap::Principal => Refusal::PrincipalSessionCap,
+        })?;
+    let session = new_session(shard, caller, message, version)?;
+    shard.sessions.borrow_mut().insert(session.clone());
+    shard.publish_load();
+    shard.numbers.sessions_opened.add(1);
+
+    let patience = shard.upstream.limits.fan_out;
+    let opened = open_backends(shard, &session, caller, patience).await;
+    if shard.fail_mode == FailMode::Closed
+        && let Some(fault) = opened.iter().find_map(|outcome| outcome.as_ref().err())
+    {
+        discard(shard, &session);
+        return Err(Refusal::Backend(id.into(), *fault));
+    }
+    open::join_late(shard, &session, &caller.host);
+
+    let backends: Vec<(&str, &OpenBackend)> = caller
+        .host
+        .backends
+        .iter()
+        .zip(&opened)
+        .filter_map(|(backend, outcome)| Some((&*backend.key, &**outcome.as_ref().ok()?)))
+        .collect();
+    let document = result(id, &initialize_result(version, &backends));
+    let mut out = Vec::with_capacity(512 + document.len());
+    reply.head(&mut out, 200);
+    out.extend_from_slice(b"content-type: application/json\r\nmcp-session-id: ");
+    out.extend_from_slice(session.id.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    reply.length(&mut out, document.len());
+    out.extend_from_slice(&document);
+    if reply.last(out).await.is_err() {
+        // The client never learned of it.
+        discard(shard, &session);
+    }
+    gone_is_fine(Ok(()))
+}
+
+fn new_session(
+    shard: &ShardState,
+    caller: &Caller<'_>,
+    message: &Envelope,
+    version: Version,
+) -> Result<Rc<Session>, Refusal> {
+    let (me, slots) = (shard.shard.id, &shard.shard.slots);
+    let id = shard
+        .id_keys
+        .mint(|bytes| slots.owner_of(bytes) == me)
+        .map_err(|_| Refusal::Internal)?;
+    let body = caller.request.body_bytes();
+    let client_info = message
+        .client_info
+        .map(|span| span.slice(body))
+        .filter(|raw| raw.starts_with(b"{") && raw.len() <= CLIENT_INFO_BYTES_MAX)
+        .map(Box::from);
+    let sessions = caller
+        .host
+        .backends
+        .iter()
+        .map(|backend| Rc::new(BackendSession::new(backend.target.clone())))
+        .collect();
+    let now = now_ms();
+    Ok(Rc::new(Session {
+        id,
+        principal: caller.principal.fingerprint,
+        virtual_host: caller.host.name.clone(),
+        version,
+        client_info,
+        opened_ms: now,
+        used_ms: Cell::new(now),
+        backends: RefCell::new(BackendSet {
+            host: caller.host.clone(),
+            sessions,
+        }),
+        inbox: Inbox::default(),
+        in_flight: Cell::new(0),
+        is_joining: Cell::new(false),
+        has_ended: Cell::new(false),
+        exposed: RefCell::default(),
+    }))
+}
+
+fn discard(shard: &Rc<ShardState>, session: &Session) {
+    if let Some(session) = shard.sessions.borrow_mut().remove(&session.id) {
+        open::end_all(shard, &session);
+    }
+    shard.publish_load();
+}
+
+/// All backends at once; each has until `patience` has passed.
+async fn open_backends(
+    shard: &Rc<ShardState>,
+    session: &Rc<Session>,
+    caller: &Caller<'_>,
+    patience: Duration,
+) -> Vec<Result<Rc<OpenBackend>, CallFault>> {
+    let all = (0..caller.host.backends.len())
+        .map(|index| open::ensure(shard, session, &caller.host, index, patience));
+    join_all(all).await
+}
+
+/// The result: what the backends can do and we relay, our name, their instructions.
+fn initialize_result(version: Version, backends: &[(&str, &OpenBackend)]) -> Vec<u8> {
+    let mut out = format!(
+        r#"{{"protocolVersion":"{}","capabilities":{{"#,
+        version.name()
+    )
+    .into_bytes();
+    let has_tools = backends
+        .iter()
+        .any(|(_, open)| json::member(&open.capabilities, "tools").is_some());
+    if has_tools {
+        // We send list_changed ourselves when a late backend joins.
+        out.extend_from_slice(br#""tools":{"listChanged":true}"#);
+    }
+    out.extend_from_slice(
+        concat!(
+            r#"},"serverInfo":{"name":"shardgate","version":""#,
+            env!("CARGO_PKG_VERSION"),
+            r#""}"#
+        )
+        .as_bytes(),
+    );
+    let instructions = instructions(backends);
+    if !instructions.is_empty() {
+        out.extend_from_slice(br#","instructions":"#);
+        json::quote(&mut out, &instructions);
+    }
+    out.push(b'}');
+    out
+}
+
+/// One backend's instructions as they are; several under their keys.
+fn instructions(backends: &[(&str, &OpenBackend)]) -> String {
+    let texts: Vec<(&str, String)> = backends
+        .iter()
+        .filter_map(|(key, open)| {
+            let text = json::unescape(open.instructions.as_deref()?)?;
+            (!text.is_empty()).then(|| (*key, text.into_owned()))
+        })
+        .collect();
+    match texts.as_slice() {
+        [(_, text)] if backends.len() == 1 => text.clone(),
+        several => {
+            let parts: Vec<String> = several
+                .iter()
+                .map(|(key, text)| format!("{key}:\n{text}"))
+                .collect();
+            parts.join("\n\n")
+        }
+    }
+}

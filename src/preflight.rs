@@ -1,0 +1,147 @@
+//! What is checked of a request before anything is done for it: CORS preflights, content headers,
+//! header budgets, protocol revision.
+
+use crate::{
+    http::{header_values, headers},
+    mcp::{
+        envelope::Envelope,
+        json,
+        version::{STATELESS, Version},
+    },
+    refusal::{Answer, Refusal},
+    reply::Reply,
+    request::{Request, gone_is_fine},
+    session::Session,
+    settings::Limits,
+};
+
+/// Answers a CORS preflight (market.md S11): without authentication, for allowed origins only.
+pub async fn answer(request: &Request, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    if request.head.origin.is_none() || request.head.access_control_request_method.is_none() {
+        return Err(Refusal::Method);
+    }
+    let answer = Answer {
+        status: 204,
+        content_type: "",
+        body: Vec::new(),
+        headers: "access-control-allow-methods: GET, POST, DELETE, OPTIONS\r\n\
+                  access-control-allow-headers: content-type, authorization, accept, \
+                  mcp-session-id, mcp-protocol-version, last-event-id, mcp-method, mcp-name\r\n\
+                  access-control-max-age: 600\r\n",
+        must_close: false,
+    };
+    gone_is_fine(reply.answer(answer).await)
+}
+
+/// Checks the budget of MCP headers (contextforge.md 1.6).
+pub fn check_header_budget(limits: &Limits, request: &Request) -> Result<(), Refusal> {
+    let (mut count, mut total_bytes) = (0, 0);
+    let head = &request.head;
+    // Most requests have none but the two we know, which the head's own limit bounds.
+    if head.mcp_method.is_none()
+        && head.mcp_name.is_none()
+        && head.len <= limits.standard_header_value_bytes_max
+    {
+        return Ok(());
+    }
+    for (name, value) in headers(request.head_bytes()) {
+        if !is_mcp_header(name) {
+            continue;
+        }
+        count += 1;
+        total_bytes += name.len() + value.len();
+        if count > limits.standard_header_count_max
+            || value.len() > limits.standard_header_value_bytes_max
+            || total_bytes > limits.standard_header_total_bytes_max
+        {
+            return Err(Refusal::HeaderBudget);
+        }
+    }
+    Ok(())
+}
+
+fn is_mcp_header(name: &[u8]) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    is("mcp-method")
+        || is("mcp-name")
+        || is("mcp-protocol-version")
+        || is("mcp-session-id")
+        || name
+            .get(..10)
+            .is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"mcp-param-"))
+}
+
+/// Checks `Accept` and `Content-Type` of a POST (mcp.md 1.2). Both types must be named somewhere in
+/// `Accept`, in whatever form (contextforge.md 8.2), or `*/*`.
+pub fn check_content(request: &Request) -> Result<(), Refusal> {
+    let accept = request.field(request.head.accept).unwrap_or(b"");
+    if !accepts_both(accept) && !is_accepted_over_lines(request) {
+        return Err(Refusal::Accept);
+    }
+    let content_type = request.field(request.head.content_type).unwrap_or(b"");
+    let essence = content_type.get(..16).unwrap_or(b"");
+    let is_json = essence.eq_ignore_ascii_case(b"application/json")
+        && content_type
+            .get(16)
+            .is_none_or(|next| matches!(next, b';' | b' ' | b'\t'));
+    if is_json {
+        Ok(())
+    } else {
+        Err(Refusal::ContentType)
+    }
+}
+
+fn accepts_both(accept: &[u8]) -> bool {
+    let names = |media: &[u8]| memchr::memmem::find(accept, media).is_some();
+    (names(b"application/json") && names(b"text/event-stream")) || names(b"*/*")
+}
+
+fn is_accepted_over_lines(request: &Request) -> bool {
+    if !request.head.accept_repeated {
+        return false;
+    }
+    let joined: Vec<u8> = header_values(request.head_bytes(), "accept")
+        .collect::<Vec<_>>()
+        .join(&b","[..]);
+    accepts_both(&joined)
+}
+
+/// Whether a GET accepts event streams.
+pub fn accepts_stream(request: &Request) -> bool {
+    let accept = request.field(request.head.accept).unwrap_or(b"");
+    let names = |media: &[u8]| memchr::memmem::find(accept, media).is_some();
+    names(b"text/event-stream") || names(b"*/*")
+}
+
+/// The revision the version header names, once the request is known to be of the session profile.
+/// The stateless revision is not served yet, and says so.
+pub fn classify(
+    request: &Request,
+    message: &Envelope,
+    body: &[u8],
+) -> Result<Option<Version>, Refusal> {
+    if request.head.repeated_protocol_version {
+        return Err(Refusal::RepeatedVersion);
+    }
+    let header = request.field(request.head.protocol_version);
+    let id = message.id.map(|span| span.slice(body).into());
+    if message.meta_protocol_version.is_some() || header == Some(STATELESS.as_bytes()) {
+        return Err(Refusal::Stateless(id));
+    }
+    header
+        .map(|name| Version::from_name(name).ok_or(Refusal::Version))
+        .transpose()
+}
+
+/// The header must name the session's revision, if it is there (mcp.md 1.2).
+pub fn check_version(header: Option<Version>, session: &Session) -> Result<(), Refusal> {
+    match header {
+        Some(version) if version != session.version => Err(Refusal::Version),
+        _ => Ok(()),
+    }
+}
+
+/// The text of a string member of the request, decoded.
+pub fn text<'a>(raw: Option<&'a [u8]>) -> Option<std::borrow::Cow<'a, str>> {
+    raw.and_then(json::unescape)
+}

@@ -1,0 +1,195 @@
+//! Everything that can be wrong with the settings' files is found here, before a socket is bound:
+//! keys parsed, documents read, secrets loaded or made.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::{
+    auth::{SignatureAlgorithm, SigningKey, VerificationKeys, load_or_create_secret},
+    config::document::{Document, parse_document},
+    settings::{RedisConnection, Settings, StoreSource, UpstreamMode},
+    tls::{self, Roots},
+};
+
+/// What the shards are made from. Immutable, shared by all.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The settings.
+    pub settings: Arc<Settings>,
+    /// Token keys.
+    pub keys: Arc<VerificationKeys>,
+    /// Secret of session ids.
+    pub id_secret: Vec<u8>,
+    /// Secret of the principals' fingerprints.
+    pub fingerprint_secret: Vec<u8>,
+    /// Signs helper tokens, when the helpers are on.
+    pub signing: Option<(SigningKey, SignatureAlgorithm)>,
+    /// TLS of the listener.
+    pub server_tls: Option<Arc<rustls::ServerConfig>>,
+    /// TLS to backends.
+    pub upstream_tls: Arc<rustls::ClientConfig>,
+    /// TLS to Redis.
+    pub redis_tls: Option<Arc<rustls::ClientConfig>>,
+    /// The file store's documents at start.
+    pub document: Arc<Document>,
+}
+
+impl Prepared {
+    /// Loads everything; all faults, one line each.
+    pub fn load(settings: Settings) -> Result<Self, Vec<String>> {
+        let mut faults = Vec::new();
+        let keys = keys(&settings, &mut faults);
+        let signing = signing(&settings, &mut faults);
+        let server_tls = settings.listen.tls.as_ref().and_then(|listen| {
+            keep(
+                tls::server(&listen.certificate, &listen.private_key),
+                &mut faults,
+            )
+        });
+        let identity = match settings.upstream.mode {
+            UpstreamMode::PlainTextOrMtls | UpstreamMode::MtlsOnly => {
+                settings.upstream.client.as_ref()
+            }
+            UpstreamMode::TlsOnly | UpstreamMode::PlainTextOrTls => None,
+        };
+        let roots = Roots::SystemAnd(settings.upstream.trust_bundle.as_deref());
+        let upstream_tls = keep(tls::client(roots, identity), &mut faults);
+        let redis_tls = redis_tls(&settings, &mut faults);
+        let document = match &settings.store.source {
+            StoreSource::File(path) => match read_documents(path) {
+                Ok(document) => document,
+                Err(lines) => {
+                    faults.extend(lines);
+                    Document::default()
+                }
+            },
+            StoreSource::Empty | StoreSource::Redis(_) => Document::default(),
+        };
+        let mut secret = |name: &str| {
+            let path = settings.state_dir.join(name);
+            fs::create_dir_all(&settings.state_dir)
+                .and_then(|()| load_or_create_secret(&path))
+                .map_err(|error| faults.push(format!("{}: {error}", path.display())))
+                .unwrap_or_default()
+        };
+        let id_secret = secret("session.key");
+        let fingerprint_secret = secret("principal.key");
+        match upstream_tls {
+            Some(upstream_tls) if faults.is_empty() => Ok(Self {
+                settings: Arc::new(settings),
+                keys: Arc::new(keys),
+                id_secret,
+                fingerprint_secret,
+                signing,
+                server_tls,
+                upstream_tls,
+                redis_tls,
+                document: Arc::new(document),
+            }),
+            _ => Err(faults),
+        }
+    }
+}
+
+fn keep<T>(result: Result<T, tls::TlsFault>, faults: &mut Vec<String>) -> Option<T> {
+    result.map_err(|fault| faults.push(fault.0)).ok()
+}
+
+fn keys(settings: &Settings, faults: &mut Vec<String>) -> VerificationKeys {
+    let mut keys = VerificationKeys::default();
+    if let Some(path) = &settings.auth.public_key
+        && let Err(fault) = keys.read_rsa_public_pem(path)
+    {
+        faults.push(fault.to_string());
+    }
+    if let Some(secret) = &settings.auth.secret
+        && let Err(fault) = keys.set_secret(secret.bytes())
+    {
+        faults.push(fault.to_string());
+    }
+    keys
+}
+
+/// The key of the token helper: the private key that was given, else the shared secret.
+fn signing(
+    settings: &Settings,
+    faults: &mut Vec<String>,
+) -> Option<(SigningKey, SignatureAlgorithm)> {
+    if !settings.access.bootstrap_helpers {
+        return None;
+    }
+    let (key, algorithm) = match (&settings.auth.signing_key, &settings.auth.secret) {
+        (Some(path), _) => (
+            SigningKey::read_rsa_private_pem(path),
+            SignatureAlgorithm::Rs256,
+        ),
+        (None, Some(secret)) => (
+            SigningKey::from_secret(secret.bytes()),
+            SignatureAlgorithm::Hs256,
+        ),
+        (None, None) => return None,
+    };
+    key.map_err(|fault| faults.push(fault.to_string()))
+        .ok()
+        .map(|key| (key, algorithm))
+}
+
+/// TLS to Redis, in the modes that have it.
+pub fn redis_tls(
+    settings: &Settings,
+    faults: &mut Vec<String>,
+) -> Option<Arc<rustls::ClientConfig>> {
+    let StoreSource::Redis(redis) = &settings.store.source else {
+        return None;
+    };
+    match &redis.connection {
+        RedisConnection::PlainText => None,
+        RedisConnection::Tls { trust_bundle } => {
+            keep(tls::client(Roots::Only(trust_bundle), None), faults)
+        }
+        RedisConnection::Mtls {
+            trust_bundle,
+            client,
+        } => keep(tls::client(Roots::Only(trust_bundle), Some(client)), faults),
+    }
+}
+
+/// Reads a document, or all `*.json` of a folder in the order of their names.
+pub fn read_documents(path: &Path) -> Result<Document, Vec<String>> {
+    let unreadable = |path: &Path, error| vec![format!("{}: {error}", path.display())];
+    let mut files: Vec<PathBuf> = if path.is_dir() {
+        fs::read_dir(path)
+            .map_err(|error| unreadable(path, error))?
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .filter(|file| {
+                file.extension()
+                    .is_some_and(|extension| extension == "json")
+            })
+            .collect()
+    } else {
+        vec![path.to_owned()]
+    };
+    files.sort();
+    let mut documents = Vec::new();
+    let mut faults = Vec::new();
+    for file in files {
+        let label = file.display().to_string();
+        match fs::read_to_string(&file) {
+            Err(error) => faults.push(format!("{label}: {error}")),
+            Ok(text) => match parse_document(&text, &label) {
+                Ok(document) => documents.push((label, document)),
+                Err(findings) => {
+                    faults.extend(findings.iter().map(|finding| format!("{label}: {finding}")));
+                }
+            },
+        }
+    }
+    if faults.is_empty() {
+        Ok(Document::merge(documents))
+    } else {
+        Err(faults)
+    }
+}

@@ -1,0 +1,265 @@
+//! Replies to clients: heads, bodies, streams, over the client's own connection or over the ring to
+//! the shard that has it.
+
+pub mod relay;
+
+use std::time::Duration;
+
+use shards::ReplySink;
+
+use crate::{
+    http::Span,
+    link::Link,
+    refusal::{Answer, Refusal},
+    request::Forwarded,
+    upstream::request::decimal,
+};
+
+/// The client has left, or reads too slowly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientGone;
+
+/// Where the bytes go.
+#[derive(Debug)]
+pub enum Sink<'a> {
+    /// The client's connection, with the time one write may take.
+    Link(&'a mut Link, Duration),
+    /// The shard that has the client's connection.
+    Ring(ReplySink<Forwarded>),
+    /// Nowhere any more.
+    Closed,
+}
+
+/// The reply to one request, as far as it has been written.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    sink: Sink<'a>,
+    /// The connection stays open after it.
+    keep_alive: bool,
+    /// HTTP/1.x of the request.
+    minor: u8,
+    /// `Origin` of the request, raw, when it is allowed: the reply carries CORS headers.
+    origin: Option<Box<[u8]>>,
+    has_started: bool,
+    is_complete: bool,
+    status: u16,
+}
+
+impl<'a> Reply<'a> {
+    /// A reply that has not begun.
+    pub fn new(sink: Sink<'a>, keep_alive: bool, minor: u8) -> Self {
+        Self {
+            sink,
+            keep_alive: keep_alive && minor >= 1,
+            minor,
+            origin: None,
+            has_started: false,
+            is_complete: false,
+            status: 0,
+        }
+    }
+
+    /// Lets the reply carry CORS headers for this origin.
+    pub fn allow_origin(&mut self, origin: Span, head: &[u8]) {
+        self.origin = Some(origin.slice(head).into());
+    }
+
+    /// The connection must close after this reply.
+    pub fn close_after(&mut self) {
+        self.keep_alive = false;
+    }
+
+    /// Whether the reply was written to its end and the connection may go on.
+    pub fn is_reusable(&self) -> bool {
+        self.is_complete && self.keep_alive
+    }
+
+    /// Whether something was written.
+    pub fn has_started(&self) -> bool {
+        self.has_started
+    }
+
+    /// Whether it was written to its end.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Status of the head that was made; 0: none.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Writes a part of the reply and gives the buffer back (over a ring: an empty one).
+    pub async fn part(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>, ClientGone> {
+        self.has_started = true;
+        match &mut self.sink {
+            Sink::Link(link, limit) => {
+                link.deadline().arm(*limit);
+                let (result, bytes) = link.write_all(bytes).await;
+                link.deadline().disarm();
+                result.map(|()| bytes).map_err(|_| ClientGone)
+            }
+            Sink::Ring(sink) => sink
+                .send(bytes)
+                .await
+                .map(|()| Vec::new())
+                .map_err(|_| ClientGone),
+            Sink::Closed => Err(ClientGone),
+        }
+    }
+
+    /// Writes the last part.
+    pub async fn last(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>, ClientGone> {
+        let result = match std::mem::replace(&mut self.sink, Sink::Closed) {
+            Sink::Ring(sink) => {
+                self.has_started = true;
+                sink.end(bytes)
+                    .await
+                    .map(|()| Vec::new())
+                    .map_err(|_| ClientGone)
+            }
+            sink => {
+                self.sink = sink;
+                self.part(bytes).await
+            }
+        };
+        self.is_complete = result.is_ok();
+        result
+    }
+
+    /// Waits until the client has left, as far as that can be seen without reading.
+    pub async fn client_left(&self) {
+        match &self.sink {
+            Sink::Link(link, _) => link.readable().await,
+            Sink::Ring(sink) => sink.cancelled().await,
+            Sink::Closed => {}
+        }
+    }
+
+    /// Starts a head: status line, connection, CORS.
+    pub fn head(&mut self, out: &mut Vec<u8>, status: u16) {
+        self.status = status;
+        out.extend_from_slice(status_line(status));
+        if !self.keep_alive {
+            out.extend_from_slice(b"connection: close\r\n");
+        }
+        if let Some(origin) = &self.origin {
+            out.extend_from_slice(b"access-control-allow-origin: ");
+            out.extend_from_slice(origin);
+            out.extend_from_slice(
+                b"\r\nvary: Origin\r\naccess-control-expose-headers: Mcp-Session-Id, \
+                  WWW-Authenticate, MCP-Protocol-Version, Retry-After\r\n",
+            );
+        }
+    }
+
+    /// Ends a head whose body is `length` bytes.
+    pub fn length(&self, out: &mut Vec<u8>, length: usize) {
+        out.extend_from_slice(b"content-length: ");
+        decimal(out, length as u64);
+        out.extend_from_slice(b"\r\n\r\n");
+    }
+
+    /// A whole head for a JSON body of `length` bytes, status 200.
+    pub fn json_head(&mut self, out: &mut Vec<u8>, length: usize) {
+        self.head(out, 200);
+        out.extend_from_slice(b"content-type: application/json\r\n");
+        self.length(out, length);
+    }
+
+    /// A whole head for an event stream (mcp.md 1.2; `X-Accel-Buffering` keeps proxies from
+    /// holding events back).
+    pub fn stream_head(&mut self, out: &mut Vec<u8>) {
+        self.head(out, 200);
+        out.extend_from_slice(
+            b"content-type: text/event-stream\r\ncache-control: no-cache\r\n\
+              x-accel-buffering: no\r\n",
+        );
+        if self.minor >= 1 {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
+        } else {
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Whether a stream's parts are chunks; otherwise the connection's end is the stream's.
+    pub fn is_chunked(&self) -> bool {
+        self.minor >= 1
+    }
+
+    /// Answers 202 with nothing (mcp.md 1.2: a notification or a response was taken).
+    pub async fn accepted(&mut self) -> Result<(), ClientGone> {
+        let mut out = Vec::with_capacity(128);
+        self.head(&mut out, 202);
+        self.length(&mut out, 0);
+        self.last(out).await.map(drop)
+    }
+
+    /// Answers with a JSON document.
+    pub async fn json(&mut self, body: &[u8]) -> Result<(), ClientGone> {
+        let mut out = Vec::with_capacity(256 + body.len());
+        self.json_head(&mut out, body.len());
+        out.extend_from_slice(body);
+        self.last(out).await.map(drop)
+    }
+
+    /// Answers with a refusal, unless the reply has begun: then the connection just ends.
+    pub async fn refuse(&mut self, refusal: &Refusal) -> Result<(), ClientGone> {
+        if self.has_started {
+            self.keep_alive = false;
+            return Err(ClientGone);
+        }
+        self.answer(refusal.answer()).await
+    }
+
+    /// Writes an answer.
+    pub async fn answer(&mut self, answer: Answer) -> Result<(), ClientGone> {
+        if answer.must_close {
+            self.keep_alive = false;
+        }
+        let mut out = Vec::with_capacity(256 + answer.body.len());
+        self.head(&mut out, answer.status);
+        if !answer.content_type.is_empty() {
+            out.extend_from_slice(b"content-type: ");
+            out.extend_from_slice(answer.content_type.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(answer.headers.as_bytes());
+        if answer.status == 204 {
+            // RFC 9110 section 8.6: no Content-Length in a 204.
+            out.extend_from_slice(b"\r\n");
+        } else {
+            self.length(&mut out, answer.body.len());
+            out.extend_from_slice(&answer.body);
+        }
+        self.last(out).await.map(drop)
+    }
+}
+
+fn status_line(status: u16) -> &'static [u8] {
+    match status {
+        200 => b"HTTP/1.1 200 OK\r\n",
+        202 => b"HTTP/1.1 202 Accepted\r\n",
+        204 => b"HTTP/1.1 204 No Content\r\n",
+        400 => b"HTTP/1.1 400 Bad Request\r\n",
+        401 => b"HTTP/1.1 401 Unauthorized\r\n",
+        403 => b"HTTP/1.1 403 Forbidden\r\n",
+        404 => b"HTTP/1.1 404 Not Found\r\n",
+        405 => b"HTTP/1.1 405 Method Not Allowed\r\n",
+        406 => b"HTTP/1.1 406 Not Acceptable\r\n",
+        408 => b"HTTP/1.1 408 Request Timeout\r\n",
+        409 => b"HTTP/1.1 409 Conflict\r\n",
+        411 => b"HTTP/1.1 411 Length Required\r\n",
+        413 => b"HTTP/1.1 413 Content Too Large\r\n",
+        414 => b"HTTP/1.1 414 URI Too Long\r\n",
+        415 => b"HTTP/1.1 415 Unsupported Media Type\r\n",
+        417 => b"HTTP/1.1 417 Expectation Failed\r\n",
+        422 => b"HTTP/1.1 422 Unprocessable Content\r\n",
+        429 => b"HTTP/1.1 429 Too Many Requests\r\n",
+        431 => b"HTTP/1.1 431 Request Header Fields Too Large\r\n",
+        501 => b"HTTP/1.1 501 Not Implemented\r\n",
+        503 => b"HTTP/1.1 503 Service Unavailable\r\n",
+        505 => b"HTTP/1.1 505 HTTP Version Not Supported\r\n",
+        _ => b"HTTP/1.1 500 Internal Server Error\r\n",
+    }
+}

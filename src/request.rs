@@ -1,0 +1,232 @@
+//! The story: one request from its head to its reply, each step one call.
+//!
+//! The connection has read the request and steered it here, to the shard that owns its session; the
+//! steps below are the same whether the client's connection is this shard's or another's.
+
+use std::{net::SocketAddr, ops::Range, rc::Rc, time::Instant};
+
+use crate::{
+    auth, bootstrap,
+    config::compiled::VirtualHost,
+    endpoint::Endpoint,
+    http::{Method, RequestHead, Span},
+    mcp::{
+        envelope::{self, Envelope, Kind},
+        json::DEPTH_MAX,
+    },
+    method,
+    refusal::Refusal,
+    reply::Reply,
+    session::{Session, SessionId},
+    shard_state::ShardState,
+};
+
+/// A whole request as it was read.
+#[derive(Debug)]
+pub struct Request {
+    /// Head and body, the body without its transfer coding.
+    pub bytes: Vec<u8>,
+    /// The head's members.
+    pub head: RequestHead,
+    /// Where the body is.
+    pub body: Range<usize>,
+    /// The client's address.
+    pub peer: SocketAddr,
+}
+
+/// A request on its way to another shard.
+pub type Forwarded = Box<Request>;
+
+impl Request {
+    /// A header's value.
+    pub fn field(&self, span: Option<Span>) -> Option<&[u8]> {
+        span.map(|span| span.slice(&self.bytes))
+    }
+
+    /// The head's bytes.
+    pub fn head_bytes(&self) -> &[u8] {
+        &self.bytes[..self.head.len]
+    }
+
+    /// The body's bytes.
+    pub fn body_bytes(&self) -> &[u8] {
+        &self.bytes[self.body.clone()]
+    }
+
+    /// The session id the client sent, if it has the form of one of ours.
+    pub fn session_id(&self) -> Option<SessionId> {
+        self.field(self.head.session_id).and_then(SessionId::parse)
+    }
+}
+
+/// Who asks, and for what: known after the first steps.
+#[derive(Debug)]
+pub struct Caller<'a> {
+    /// The request.
+    pub request: &'a Request,
+    /// Who asks.
+    pub principal: Rc<auth::Principal>,
+    /// The virtual host asked for.
+    pub host: Rc<VirtualHost>,
+}
+
+/// Serves one request. Whatever happens, a panic included, it has one answer or its connection ends.
+pub async fn serve(shard: &Rc<ShardState>, request: &Request, reply: &mut Reply<'_>) {
+    let _pass = shard.shard.gate.enter();
+    if shard.shard.gate.is_closed() {
+        // While draining, connections close after their present request.
+        reply.close_after();
+    }
+    let outcome = shards::task::guard(steps(shard, request, reply)).await;
+    let refusal = match outcome {
+        Some(Ok(())) => None,
+        Some(Err(refusal)) => {
+            shard.numbers.refused.add(1);
+            Some(refusal)
+        }
+        None => {
+            shard.numbers.panics.add(1);
+            Some(Refusal::Internal)
+        }
+    };
+    if let Some(refusal) = refusal {
+        // A client that has left needs no answer.
+        let _ = reply.refuse(&refusal).await;
+    }
+    shard.numbers.requests.add(1);
+}
+
+async fn steps(
+    shard: &Rc<ShardState>,
+    request: &Request,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
+    let head = &request.head;
+    shard.access.check_origin(request.field(head.origin))?;
+    if let Some(origin) = head.origin {
+        reply.allow_origin(origin, request.head_bytes());
+    }
+    shard.access.check_host(request.field(head.host))?;
+    let endpoint = Endpoint::of(head.path.slice(&request.bytes))?;
+    if head.method == Method::Options {
+        return crate::preflight::answer(request, reply).await;
+    }
+    crate::preflight::check_header_budget(&shard.settings.limits, request)?;
+    let host_name = match endpoint {
+        Endpoint::Mcp(host_name) => host_name,
+        Endpoint::Bootstrap(route) => return bootstrap::serve(shard, request, route, reply).await,
+    };
+    let principal = auth::gate::authenticate(shard, request)?;
+    let config = shard.configs.of_subject(shard, &principal).await?;
+    let preferred = shard.settings.access.default_virtual_host.as_deref();
+    let host = match host_name {
+        Some(name) => config.host(name),
+        None => config.default_host(preferred.unwrap_or("default")),
+    };
+    let host = host.ok_or(Refusal::NoVirtualHost)?.clone();
+    let caller = Caller {
+        request,
+        principal,
+        host,
+    };
+    match head.method {
+        Method::Post => post(shard, &caller, reply).await,
+        Method::Get => method::stream::open(shard, &caller, reply).await,
+        Method::Delete => method::end::end(shard, &caller, reply).await,
+        Method::Options | Method::Head | Method::Other => Err(Refusal::Method),
+    }
+}
+
+async fn post(
+    shard: &Rc<ShardState>,
+    caller: &Caller<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
+    let started = Instant::now();
+    let request = caller.request;
+    crate::preflight::check_content(request)?;
+    let body = request.body_bytes();
+    let message = envelope::scan(body, DEPTH_MAX).map_err(|fault| {
+        let id = envelope::readable_id(body, DEPTH_MAX);
+        Refusal::Envelope(fault, id.map(|span| span.slice(body).into()))
+    })?;
+    let version = crate::preflight::classify(request, &message, body)?;
+    let method = message.method.map_or(&b""[..], |span| span.slice(body));
+    if message.kind == Kind::Request && method == b"initialize" {
+        return method::initialize::open(shard, caller, &message, reply).await;
+    }
+    let session = session_of(shard, caller)?;
+    crate::preflight::check_version(version, &session)?;
+    if message.kind != Kind::Request {
+        // Notifications and answers are taken; nothing a backend sent could be answered yet.
+        return gone_is_fine(reply.accepted().await);
+    }
+    let in_flight = InFlight::enter(&session);
+    let result = dispatch(shard, caller, &session, &message, method, started, reply).await;
+    drop(in_flight);
+    result
+}
+
+async fn dispatch(
+    shard: &Rc<ShardState>,
+    caller: &Caller<'_>,
+    session: &Rc<Session>,
+    message: &Envelope,
+    method: &[u8],
+    started: Instant,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
+    match method {
+        b"tools/call" => {
+            method::tools_call::call(shard, caller, session, message, started, reply).await
+        }
+        b"tools/list" => method::tools_list::list(shard, caller, session, message, reply).await,
+        b"ping" => gone_is_fine(method::ping(caller, message, reply).await),
+        _ => Err(Refusal::rpc(
+            method::id_of(caller, message),
+            -32601,
+            "Method not found",
+        )),
+    }
+}
+
+/// The caller's live session: its own, on this virtual host, or none.
+pub fn session_of(shard: &ShardState, caller: &Caller<'_>) -> Result<Rc<Session>, Refusal> {
+    if caller.request.head.session_id.is_none() {
+        return Err(Refusal::NoSession);
+    }
+    let id = caller.request.session_id().ok_or(Refusal::UnknownSession)?;
+    let now = shards::deadline::now_ms();
+    let host = &caller.host.name;
+    let session = shard
+        .sessions
+        .borrow()
+        .touch(&id, &caller.principal.fingerprint, host, now)
+        .ok_or(Refusal::UnknownSession)?;
+    method::follow_configuration(&session, &caller.host);
+    Ok(session)
+}
+
+/// A client that left needs no answer, and that is no refusal.
+pub fn gone_is_fine(result: Result<(), crate::reply::ClientGone>) -> Result<(), Refusal> {
+    // The connection sees that the reply is not complete, and closes.
+    let _ = result;
+    Ok(())
+}
+
+/// Keeps a session from being idle while something runs for it.
+struct InFlight<'a>(&'a Session);
+
+impl<'a> InFlight<'a> {
+    fn enter(session: &'a Session) -> Self {
+        session.in_flight.set(session.in_flight.get() + 1);
+        Self(session)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.set(self.0.in_flight.get() - 1);
+        self.0.used_ms.set(shards::deadline::now_ms());
+    }
+}

@@ -1,0 +1,4 @@
+//! Names: which backend a name means, and what a backend's name looks like from outside.
+
+pub mod merge;
+pub mod names;

@@ -1,0 +1,173 @@
+//! One session: whom it belongs to, what was agreed with its client, and its backend sessions.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+use shards::notify::Event;
+
+use crate::{
+    config::compiled::VirtualHost,
+    mcp::version::Version,
+    session::Inbox,
+    session::SessionId,
+    upstream::{CallFault, target::Target},
+};
+
+/// A client's session.
+#[derive(Debug)]
+pub struct Session {
+    /// Its id.
+    pub id: SessionId,
+    /// Fingerprint of the principal that opened it.
+    pub principal: [u8; 16],
+    /// Name of its virtual host.
+    pub virtual_host: Box<str>,
+    /// Revision agreed with the client.
+    pub version: Version,
+    /// The client's `clientInfo`, raw, to introduce it to backends that join late.
+    pub client_info: Option<Box<[u8]>>,
+    /// When it was opened, ms of the shard's clock.
+    pub opened_ms: u64,
+    /// When it was last used.
+    pub used_ms: Cell<u64>,
+    /// Its backend sessions, in the virtual host's backend order.
+    pub backends: RefCell<BackendSet>,
+    /// Messages outside replies.
+    pub inbox: Inbox,
+    /// Requests of this session under way.
+    pub in_flight: Cell<u32>,
+    /// A task is opening backends that were missing.
+    pub is_joining: Cell<bool>,
+    /// It was ended: nothing may be opened for it any more.
+    pub has_ended: Cell<bool>,
+    /// Names learned from the last merged list, for virtual hosts whose keys are ambiguous:
+    /// exposed name, backend index.
+    pub exposed: RefCell<Vec<(Box<str>, u16)>>,
+}
+
+/// The backend sessions of a session, for one state of its virtual host's configuration.
+#[derive(Debug)]
+pub struct BackendSet {
+    /// The configuration they follow.
+    pub host: Rc<VirtualHost>,
+    /// One for each of its backends, in order.
+    pub sessions: Vec<Rc<BackendSession>>,
+}
+
+/// One backend's part of a session.
+#[derive(Debug)]
+pub struct BackendSession {
+    /// Where it is.
+    pub target: Rc<Target>,
+    /// What is known of it.
+    pub link: RefCell<BackendLink>,
+    /// Why it is not open, if an attempt was made.
+    pub last_fault: Cell<Option<CallFault>>,
+    /// Number of the next request to it in this session.
+    next_id: Cell<u64>,
+}
+
+/// Where a backend session stands.
+#[derive(Debug, Clone)]
+pub enum BackendLink {
+    /// Not opened, or its last attempt failed.
+    Closed,
+    /// It is being opened since a time (ms of the shard's clock); wait and look again.
+    Opening(Rc<Event>, u64),
+    /// In use.
+    Open(Rc<OpenBackend>),
+}
+
+/// What was agreed with a backend.
+#[derive(Debug)]
+pub struct OpenBackend {
+    /// The backend's own session id, if it gave one.
+    pub session_id: Option<Box<[u8]>>,
+    /// Revision the backend answered with.
+    pub version: Version,
+    /// Its capabilities, raw JSON.
+    pub capabilities: Box<[u8]>,
+    /// Its instructions, raw JSON string.
+    pub instructions: Option<Box<[u8]>>,
+    /// Request head up to and including `content-length: `, ready to send.
+    pub head: Box<[u8]>,
+}
+
+impl BackendSession {
+    /// A backend session that is not open yet.
+    pub fn new(target: Rc<Target>) -> Self {
+        Self {
+            target,
+            link: RefCell::new(BackendLink::Closed),
+            last_fault: Cell::new(None),
+            next_id: Cell::new(1),
+        }
+    }
+
+    /// A request id no other request of this backend session has.
+    pub fn next_id(&self) -> u64 {
+        self.next_id.replace(self.next_id.get() + 1)
+    }
+
+    /// What was agreed, when it is open.
+    pub fn open(&self) -> Option<Rc<OpenBackend>> {
+        match &*self.link.borrow() {
+            BackendLink::Open(open) => Some(open.clone()),
+            BackendLink::Closed | BackendLink::Opening(..) => None,
+        }
+    }
+
+    /// Forgets `lost`, if that is still what is in use: its session is gone at the backend.
+    pub fn forget(&self, lost: &Rc<OpenBackend>) {
+        let mut link = self.link.borrow_mut();
+        if matches!(&*link, BackendLink::Open(open) if Rc::ptr_eq(open, lost)) {
+            *link = BackendLink::Closed;
+        }
+    }
+}
+
+impl Session {
+    /// The backend sessions, brought in line with `host`, the virtual host's configuration as it is
+    /// now: backends that stayed keep theirs, new ones start closed. What fell away is returned.
+    pub fn follow(&self, host: &Rc<VirtualHost>) -> Vec<Rc<BackendSession>> {
+        let mut set = self.backends.borrow_mut();
+        if Rc::ptr_eq(&set.host, host) {
+            return Vec::new();
+        }
+        let mut left: Vec<Option<Rc<BackendSession>>> = std::mem::take(&mut set.sessions)
+            .into_iter()
+            .map(Some)
+            .collect();
+        let old = set.host.clone();
+        let sessions = host
+            .backends
+            .iter()
+            .map(|backend| {
+                let kept = old
+                    .backends
+                    .iter()
+                    .position(|known| known.key == backend.key && known.same_target(backend))
+                    .and_then(|index| left[index].take());
+                kept.unwrap_or_else(|| Rc::new(BackendSession::new(backend.target.clone())))
+            })
+            .collect();
+        *set = BackendSet {
+            host: host.clone(),
+            sessions,
+        };
+        self.exposed.borrow_mut().clear();
+        left.into_iter().flatten().collect()
+    }
+
+    /// The session with the backend at `index` of the virtual host.
+    pub fn backend(&self, index: usize) -> Option<Rc<BackendSession>> {
+        self.backends.borrow().sessions.get(index).cloned()
+    }
+
+    /// All backend sessions, in order.
+    pub fn all_backends(&self) -> Vec<Rc<BackendSession>> {
+        self.backends.borrow().sessions.clone()
+    }
+}

@@ -1,0 +1,322 @@
+//! The groups of checked settings: plain values, one struct for each heading of the help.
+//!
+//! Says only what there is; how a text becomes one of these is `read.rs`, what must hold between
+//! them is `checks.rs`. Units stand in the names or in the type.
+
+use super::secret::Secret;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the process listens. At least one of `plain` and `tls` is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    /// The plain HTTP listener.
+    pub plain: Option<SocketAddr>,
+    /// The TLS listener.
+    pub tls: Option<TlsListen>,
+    /// The admin listener; none when it was switched off.
+    pub admin: Option<SocketAddr>,
+    /// Whether to take the listening sockets over from a running process.
+    pub take_over: bool,
+}
+
+impl Listen {
+    /// The addresses clients come to, without the admin listener's.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.plain
+            .into_iter()
+            .chain(self.tls.as_ref().map(|tls| tls.address))
+    }
+}
+
+/// The TLS listener. Its files were readable when the settings were checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsListen {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Certificate chain, PEM.
+    pub certificate: PathBuf,
+    /// Private key, PEM.
+    pub private_key: PathBuf,
+}
+
+/// Cores, pinning and I/O.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shards {
+    /// How many shards; none means one for each CPU this process may use.
+    pub count: Option<NonZeroUsize>,
+    /// CPUs to pin to, in order, at least `count`; none means all usable ones.
+    pub cpus: Option<Vec<usize>>,
+    /// Whether shards are pinned at all.
+    pub pin: bool,
+    /// How shards do I/O.
+    pub driver: IoDriver,
+}
+
+/// How shards do I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IoDriver {
+    /// io_uring where real rings can be built, else epoll.
+    #[default]
+    Auto,
+    /// io_uring or refuse to start.
+    IoUring,
+    /// epoll.
+    Epoll,
+}
+
+/// Token keys and claims. The files were readable when the settings were checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Auth {
+    /// RSA public key, PEM, for RS256/384/512.
+    pub public_key: Option<PathBuf>,
+    /// Shared secret for HS256/384/512.
+    pub secret: Option<Secret>,
+    /// RSA private key, PEM, that signs tokens.
+    pub signing_key: Option<PathBuf>,
+    /// The `iss` every token must name (contract contextforge 2).
+    pub issuer: String,
+    /// The `aud` every token must name (contract contextforge 2).
+    pub audience: String,
+}
+
+/// Who may come in without a token, and from where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// Requests without a token are the anonymous principal's.
+    pub allow_anonymous: bool,
+    /// The same, on addresses other hosts can reach.
+    pub allow_anonymous_remote: bool,
+    /// Serve the token and configuration helper endpoints.
+    pub bootstrap_helpers: bool,
+    /// Serialized origins that may call; with none every request with an `Origin` is refused
+    /// (contract contextforge 1.6).
+    pub origins: Vec<String>,
+    /// Hosts that requests may be for, lower case, any port when none is named; with none the
+    /// host is not checked (contract contextforge 1.6).
+    pub hosts: Vec<String>,
+    /// The virtual host of requests whose path names none.
+    pub default_virtual_host: Option<String>,
+}
+
+/// Where user configurations come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    /// The one source.
+    pub source: StoreSource,
+    /// How long a shard may serve one from memory; zero reads the store for each request.
+    pub cache_expiry: Duration,
+}
+
+/// The source of user configurations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreSource {
+    /// No users at all: tests, and commands that need none.
+    Empty,
+    /// A JSON file or a folder of them; could be read when the settings were checked.
+    File(PathBuf),
+    /// Redis.
+    Redis(Redis),
+}
+
+/// How to reach Redis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redis {
+    /// Host name or IP address, an IPv6 address without brackets.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// What the connection is made of.
+    pub connection: RedisConnection,
+    /// User name for AUTH; never without a password.
+    pub username: Option<String>,
+    /// Password for AUTH.
+    pub password: Option<Secret>,
+    /// Number of the database.
+    pub database: u32,
+}
+
+/// What a connection to Redis is made of (contract contextforge 1.2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RedisConnection {
+    /// TCP.
+    PlainText,
+    /// TLS that checks the server.
+    Tls {
+        /// Root certificates, PEM.
+        trust_bundle: PathBuf,
+    },
+    /// TLS that checks the server and shows a client certificate.
+    Mtls {
+        /// Root certificates, PEM.
+        trust_bundle: PathBuf,
+        /// What this client shows.
+        client: ClientCertificate,
+    },
+}
+
+/// A client certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// Certificate chain, PEM.
+    pub certificate: PathBuf,
+    /// Private key, PEM.
+    pub private_key: PathBuf,
+}
+
+/// The way to the backends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    /// Which URLs are called and how.
+    pub mode: UpstreamMode,
+    /// Root certificates, PEM, added to the default ones.
+    pub trust_bundle: Option<PathBuf>,
+    /// What this client shows; there in the modes that need it.
+    pub client: Option<ClientCertificate>,
+    /// Idle connections one shard keeps to one backend.
+    pub idle_per_backend_max: usize,
+    /// What happens when some backends of a virtual host fail.
+    pub fail_mode: FailMode,
+    /// Run plugins from the plugin document.
+    pub plugins: bool,
+}
+
+/// Which backend URLs are called and how (contract contextforge 1.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UpstreamMode {
+    /// `https` only.
+    #[default]
+    TlsOnly,
+    /// `http` and `https`.
+    PlainTextOrTls,
+    /// `http`, and `https` with a client certificate.
+    PlainTextOrMtls,
+    /// `https` with a client certificate only.
+    MtlsOnly,
+}
+
+/// What happens when some backends of a virtual host fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FailMode {
+    /// The others are served.
+    #[default]
+    Open,
+    /// The request is refused.
+    Closed,
+}
+
+/// Bounds in bytes and counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Request line and headers.
+    pub head_bytes_max: usize,
+    /// Headers of a request.
+    pub header_count_max: usize,
+    /// Request target; smaller than the head.
+    pub target_bytes_max: usize,
+    /// Request body.
+    pub body_bytes_max: usize,
+    /// JSON reply of a backend.
+    pub response_bytes_max: usize,
+    /// One event of a backend's stream.
+    pub sse_event_bytes_max: usize,
+    /// Client connections of the whole process.
+    pub connections_max: usize,
+    /// Live sessions of the whole process.
+    pub sessions_max: usize,
+    /// Live sessions of one principal; at most `sessions_max`.
+    pub sessions_per_principal_max: usize,
+    /// `Mcp-*` headers of a request (contract contextforge 1.6).
+    pub standard_header_count_max: usize,
+    /// Longest value of an `Mcp-*` header (contract contextforge 1.6).
+    pub standard_header_value_bytes_max: usize,
+    /// Names and values of all `Mcp-*` headers together (contract contextforge 1.6).
+    pub standard_header_total_bytes_max: usize,
+}
+
+/// Bounds in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timeouts {
+    /// A whole request head, from its first byte.
+    pub head: Duration,
+    /// Between two reads of a request body.
+    pub body: Duration,
+    /// A kept connection between two requests.
+    pub idle: Duration,
+    /// A client that does not read.
+    pub write: Duration,
+    /// A backend's `initialize`.
+    pub initialize: Duration,
+    /// A connection to a backend, with TLS.
+    pub upstream_connect: Duration,
+    /// The first byte of a backend's reply.
+    pub upstream_first_byte: Duration,
+    /// A whole call, its stream included.
+    pub call: Duration,
+    /// Between comments on a quiet event stream.
+    pub heartbeat_interval: Duration,
+    /// A session nobody uses; at most `session_age_max`.
+    pub session_idle: Duration,
+    /// A session however busy it is.
+    pub session_age_max: Duration,
+    /// Requests in flight when the process is asked to stop.
+    pub drain: Duration,
+}
+
+/// Logs and export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Telemetry {
+    /// What is logged to standard error.
+    pub log_level: LogLevel,
+    /// Export traces.
+    pub traces: bool,
+    /// Export metrics.
+    pub metrics: bool,
+    /// Where and how to export.
+    pub otlp: Otlp,
+}
+
+/// What is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What broke.
+    Error,
+    /// And what may break soon.
+    Warn,
+    /// And what an operator did or should know.
+    #[default]
+    Info,
+    /// And what a request met.
+    Debug,
+    /// And every step of it.
+    Trace,
+}
+
+/// Where and how to export (contract contextforge 1.5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Otlp {
+    /// How it travels.
+    pub protocol: OtlpProtocol,
+    /// Where traces go.
+    pub endpoint: String,
+    /// Where metrics go.
+    pub metrics_endpoint: String,
+    /// Headers of each export request.
+    pub headers: Vec<(String, Secret)>,
+    /// The `service.name`.
+    pub service_name: String,
+}
+
+/// How OTLP travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OtlpProtocol {
+    /// gRPC.
+    #[default]
+    Grpc,
+    /// Protobuf in HTTP POST.
+    HttpProtobuf,
+}

@@ -1,0 +1,137 @@
+//! What one shard owns: everything a request needs, plain memory, nothing shared.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use shards::{Shard, deadline::now_ms};
+
+use crate::{
+    access::AccessRules,
+    auth::{FingerprintKey, Principal, TokenCache, TokenRules, VerificationKeys},
+    config::{cache::ConfigCache, document::Document},
+    control::Snapshot,
+    http::HeadLimits,
+    request::Forwarded,
+    session::{IdKeys, SessionTable},
+    settings::{FailMode, Settings},
+    telemetry::{Latency, Numbers},
+    upstream::{Upstream, resolve},
+};
+
+/// What the control thread tells a shard.
+#[derive(Debug)]
+pub enum ToShard {
+    /// Stop taking on, finish, end.
+    Drain,
+    /// The file store's documents changed.
+    Document(Arc<Document>),
+    /// A name was resolved.
+    Resolved(resolve::Answer),
+    /// Somebody wants to know how things are.
+    Report(crossbeam_channel::Sender<Snapshot>),
+}
+
+/// One shard's state.
+pub struct ShardState {
+    /// The engine's part.
+    pub shard: Shard<Forwarded, ToShard>,
+    /// The checked settings.
+    pub settings: Arc<Settings>,
+    /// Limits of request heads.
+    pub head_limits: HeadLimits,
+    /// Origin and Host rules.
+    pub access: AccessRules,
+    /// Keys tokens are verified with.
+    pub keys: Arc<VerificationKeys>,
+    /// What a token must say.
+    pub token_rules: TokenRules,
+    /// Verified tokens.
+    pub tokens: RefCell<TokenCache>,
+    /// Key of the principals' fingerprints.
+    pub fingerprints: FingerprintKey,
+    /// The principal of requests without a token, when they are allowed.
+    pub anonymous: Option<Rc<Principal>>,
+    /// Keys of session ids.
+    pub id_keys: IdKeys,
+    /// Live sessions.
+    pub sessions: RefCell<SessionTable>,
+    /// User configurations.
+    pub configs: ConfigCache,
+    /// The backend side.
+    pub upstream: Upstream,
+    /// What happens when some backends fail.
+    pub fail_mode: FailMode,
+    /// TLS of the TLS listener.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Index of the TLS listener group.
+    pub tls_listener: Option<u8>,
+    /// Counters.
+    pub numbers: Arc<Numbers>,
+    /// Histograms.
+    pub latency: RefCell<Latency>,
+    /// State of the pseudo-random numbers for placement and jitter.
+    pub seed: Cell<u64>,
+    /// Helpers of the bootstrap routes, when they are on.
+    pub bootstrap: Option<crate::bootstrap::Bootstrap>,
+}
+
+impl std::fmt::Debug for ShardState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShardState")
+            .field("id", &self.shard.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ShardState {
+    /// A pseudo-random number (xorshift64*): for placement and jitter, never for secrets.
+    pub fn random(&self) -> u64 {
+        let mut x = self.seed.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.seed.set(x);
+        x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Client connections this shard may have open: its share of the process's limit.
+    pub fn connections_max(&self) -> u64 {
+        (self.settings.limits.connections_max as u64).div_ceil(u64::from(self.shard.count))
+    }
+
+    /// Says how many sessions this shard has, for placement.
+    pub fn publish_load(&self) {
+        let load = &self.shard.own_counters().load;
+        let sessions = self.sessions.borrow().len() as u64;
+        let before = load.value();
+        load.add(sessions.wrapping_sub(before));
+    }
+
+    /// Ends sessions whose time is over and closes idle backend connections.
+    pub fn sweep(self: &Rc<Self>) {
+        let now = now_ms();
+        let over = self.sessions.borrow_mut().expire(now);
+        for session in &over {
+            self.numbers.sessions_expired.add(1);
+            crate::upstream::open::end_all(self, session);
+        }
+        if !over.is_empty() {
+            self.publish_load();
+        }
+        self.upstream
+            .targets
+            .sweep(now, self.upstream.limits.idle_ms_max);
+        self.configs.sweep(now);
+    }
+}
+
+/// Seconds since 1970, for token claims.
+pub fn now_unix_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,7 @@
+//! What a shard measures: plain counters anyone may read, histograms it hands out when asked.
+
+pub mod latency;
+pub mod numbers;
+
+pub use latency::Latency;
+pub use numbers::Numbers;

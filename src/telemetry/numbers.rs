@@ -1,0 +1,63 @@
+//! The gateway's counters of one shard. One writer, no locked instruction ([`shards::counters`]).
+
+use shards::counters::Counter;
+
+macro_rules! numbers {
+    ($($(#[doc = $doc:literal])* $name:ident => $metric:literal),+ $(,)?) => {
+        /// Counters of one shard, as the gateway sees them.
+        #[derive(Debug, Default)]
+        pub struct Numbers {
+            $($(#[doc = $doc])* pub $name: Counter,)+
+        }
+
+        impl Numbers {
+            /// Every counter with its metric name and help text.
+            pub fn all(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$(($metric, concat!($($doc),*).trim_ascii(), self.$name.value()),)+]
+            }
+        }
+    };
+}
+
+numbers! {
+    /// Requests that got an answer, of whatever kind.
+    requests => "shardgate_requests_total",
+    /// tools/call requests sent to a backend.
+    calls => "shardgate_calls_total",
+    /// tools/call requests that ended without a backend's answer.
+    calls_failed => "shardgate_calls_failed_total",
+    /// Requests refused before any backend was asked.
+    refused => "shardgate_refused_total",
+    /// Requests without a valid token.
+    unauthorized => "shardgate_unauthorized_total",
+    /// Tokens whose signature was verified, not found in the cache.
+    tokens_verified => "shardgate_tokens_verified_total",
+    /// Sessions opened.
+    sessions_opened => "shardgate_sessions_opened_total",
+    /// Sessions ended by their client.
+    sessions_deleted => "shardgate_sessions_deleted_total",
+    /// Sessions ended by a time limit.
+    sessions_expired => "shardgate_sessions_expired_total",
+    /// Backend sessions opened.
+    backend_opened => "shardgate_backend_sessions_opened_total",
+    /// Backend sessions that could not be opened.
+    backend_open_failed => "shardgate_backend_sessions_failed_total",
+    /// Backend sessions found lost and opened again.
+    backend_reopened => "shardgate_backend_sessions_reopened_total",
+    /// Backend sessions whose DELETE failed.
+    backend_end_failed => "shardgate_backend_deletes_failed_total",
+    /// Answers to backends' own requests that could not be delivered.
+    backend_answers_failed => "shardgate_backend_answers_failed_total",
+    /// Backends left out of a merged list.
+    lists_partial => "shardgate_lists_partial_total",
+    /// Exposed names that two backends share, counted per list.
+    name_collisions => "shardgate_name_collisions_total",
+    /// User configurations loaded from the store.
+    configs_loaded => "shardgate_configs_loaded_total",
+    /// User configurations that could not be read.
+    configs_bad => "shardgate_configs_bad_total",
+    /// Requests served with a configuration the store could not confirm.
+    configs_stale => "shardgate_configs_stale_total",
+    /// Requests that panicked.
+    panics => "shardgate_panics_total",
+}

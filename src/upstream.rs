@@ -1,0 +1,18 @@
+//! The backend side: where a backend is, a connection to it, one exchange with a deadline, and the
+//! backend's part of a session.
+
+pub mod body;
+pub mod breaker;
+pub mod dial;
+pub mod exchange;
+pub mod fault;
+pub mod inflate;
+pub mod open;
+pub mod request;
+pub mod resolve;
+pub mod rpc;
+pub mod target;
+
+pub use dial::Upstream;
+pub use exchange::Exchange;
+pub use fault::CallFault;

@@ -1,0 +1,174 @@
+//! One HTTP exchange with a backend: the request is written, the reply's head is read, the body is
+//! left to the caller; afterwards the connection goes back to the pool if it may.
+
+use std::{rc::Rc, time::Duration};
+
+use shards::deadline::now_ms;
+
+use crate::{
+    http::{Parsed, ResponseHead, parse_response},
+    link::Link,
+    upstream::{CallFault, Upstream, body::BodyReader, target::Target},
+};
+
+/// Bytes of a reply's head at the most.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// 1xx replies skipped before the real one.
+const INTERIM_MAX: usize = 8;
+/// Bytes of a reply's head usually.
+const READ_BYTES: usize = 4096;
+
+/// A reply whose head has arrived.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The head.
+    pub head: ResponseHead,
+    /// `Mcp-Session-Id` of the reply.
+    pub session_id: Option<Box<[u8]>>,
+    /// The connection.
+    pub link: Link,
+    /// The body.
+    pub body: BodyReader,
+    target: Rc<Target>,
+}
+
+/// How to treat one request.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    /// Whether it may be sent twice.
+    pub repeat: Repeat,
+    /// Time until the first byte of the reply.
+    pub first_byte: Duration,
+    /// A late first byte speaks against the backend as a whole, not only against this request.
+    pub is_lateness_telling: bool,
+}
+
+/// Whether a request may be sent again when the connection ended before any reply byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// Sending it twice does no harm.
+    Harmless,
+    /// Only when no byte of it was sent.
+    IfUnsent,
+}
+
+impl Upstream {
+    /// Sends `request`, a whole HTTP request, to `target` and reads the reply's head. Gives the
+    /// request's buffer back with it.
+    pub async fn exchange(
+        &self,
+        target: &Rc<Target>,
+        mut request: Vec<u8>,
+        manner: Manner,
+        buffer: Vec<u8>,
+    ) -> Result<(Exchange, Vec<u8>), CallFault> {
+        let mut buffer = Some(buffer);
+        let mut is_second = false;
+        loop {
+            let (mut link, is_reused) = if is_second {
+                (self.dial(target).await?, false)
+            } else {
+                self.connection(target).await?
+            };
+            link.deadline().arm(manner.first_byte);
+            let (written, returned) = link.write_all(request).await;
+            request = returned;
+            let outcome = match written {
+                Ok(()) => {
+                    let buffer = buffer
+                        .take()
+                        .unwrap_or_else(|| Vec::with_capacity(READ_BYTES));
+                    read_head(&mut link, buffer).await
+                }
+                Err(_) => Err(CallFault::ClosedBeforeReply),
+            };
+            match outcome {
+                Ok((head, raw)) => {
+                    target.breaker.succeeded();
+                    link.deadline().arm(self.limits.call);
+                    let session_id = head.session_id.map(|span| span.slice(&raw).into());
+                    let start = head.len;
+                    // The body's own limit: events and buffered replies are limited by their
+                    // readers, a stream as a whole is not.
+                    let body = BodyReader::new(head.framing, raw, start, u64::MAX);
+                    let exchange = Exchange {
+                        head,
+                        session_id,
+                        link,
+                        body,
+                        target: target.clone(),
+                    };
+                    return Ok((exchange, request));
+                }
+                // A pooled connection that ends before the first byte was closed by its keep-alive
+                // limit, as a rule; a request that may be repeated gets a new one, once.
+                Err(CallFault::ClosedBeforeReply)
+                    if is_reused && manner.repeat == Repeat::Harmless =>
+                {
+                    is_second = true;
+                }
+                Err(fault) => {
+                    let fault = match fault {
+                        CallFault::ClosedBeforeReply if link.deadline().has_passed() => {
+                            CallFault::FirstByteTimeout
+                        }
+                        other => other,
+                    };
+                    if fault == CallFault::FirstByteTimeout && manner.is_lateness_telling {
+                        target.breaker.failed(now_ms());
+                    }
+                    return Err(fault);
+                }
+            }
+        }
+    }
+
+    /// Ends an exchange: its connection is kept when the reply was read to the end, nothing follows
+    /// and the backend lets us.
+    pub fn finish(&self, exchange: Exchange) -> Vec<u8> {
+        let Exchange {
+            head,
+            link,
+            body,
+            target,
+            ..
+        } = exchange;
+        if head.keep_alive && body.is_done() && !body.has_excess() && !link.deadline().has_passed()
+        {
+            target.put_idle(link, now_ms(), self.limits.idle_per_target_max);
+        }
+        body.into_buffer()
+    }
+}
+
+async fn read_head(
+    link: &mut Link,
+    mut buffer: Vec<u8>,
+) -> Result<(ResponseHead, Vec<u8>), CallFault> {
+    buffer.clear();
+    let mut interim = 0;
+    loop {
+        if !buffer.is_empty() {
+            match parse_response(&buffer, HEAD_BYTES_MAX).map_err(|_| CallFault::Malformed)? {
+                Parsed::Complete(head) if head.status < 200 => {
+                    interim += 1;
+                    if interim > INTERIM_MAX || head.status == 101 {
+                        return Err(CallFault::Malformed);
+                    }
+                    buffer.drain(..head.len);
+                    continue;
+                }
+                Parsed::Complete(head) => return Ok((head, buffer)),
+                Parsed::Partial => {}
+            }
+        }
+        let is_first = buffer.is_empty() && interim == 0;
+        let (result, returned) = link.read(buffer).await;
+        buffer = returned;
+        match result {
+            Ok(count) if count > 0 => {}
+            _ if is_first => return Err(CallFault::ClosedBeforeReply),
+            _ => return Err(CallFault::ClosedInReply),
+        }
+    }
+}

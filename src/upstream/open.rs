@@ -1,0 +1,289 @@
+//! A backend's part of a session: opened by `initialize` under single flight, found lost, opened
+//! again, ended.
+//!
+//! Opening runs as a task of its own, so that a caller's patience and the opening's are two things:
+//! a backend that is late joins when it is ready, and nobody opens twice.
+
+use std::{rc::Rc, time::Duration};
+
+use shards::{deadline::now_ms, notify::Event, spawn};
+
+use crate::{
+    config::compiled::{Backend, VirtualHost},
+    mcp::{json, version::Version},
+    session::{BackendLink, BackendSession, Session, state::OpenBackend},
+    shard_state::ShardState,
+    upstream::{
+        CallFault,
+        exchange::{Manner, Repeat},
+        request,
+    },
+};
+
+/// Pauses between attempts to open backends that were missing, ms: first and longest.
+const JOIN_PAUSE_MS: (u64, u64) = (500, 30_000);
+
+/// The open backend session at `index`, opened if it is not; waits at most `patience`.
+pub async fn ensure(
+    shard: &Rc<ShardState>,
+    session: &Rc<Session>,
+    host: &Rc<VirtualHost>,
+    index: usize,
+    patience: Duration,
+) -> Result<Rc<OpenBackend>, CallFault> {
+    let link = session.backend(index).ok_or(CallFault::SessionEnded)?;
+    if let Some(open) = link.open() {
+        return Ok(open);
+    }
+    let opened = start(shard, session, host, index, &link)?;
+    let _ = shards::task::within(patience, opened.wait()).await;
+    match link.open() {
+        Some(open) => Ok(open),
+        None => Err(link.last_fault.get().unwrap_or(CallFault::FirstByteTimeout)),
+    }
+}
+
+/// How long a backend session has been opening, ms; `None` when it is not being opened.
+pub fn opening_for_ms(link: &BackendSession) -> Option<u64> {
+    match &*link.link.borrow() {
+        BackendLink::Opening(_, since_ms) => Some(now_ms().saturating_sub(*since_ms)),
+        BackendLink::Closed | BackendLink::Open(_) => None,
+    }
+}
+
+/// Starts to open the backend session at `index`, unless that is under way; the event says when it
+/// has succeeded or failed.
+fn start(
+    shard: &Rc<ShardState>,
+    session: &Rc<Session>,
+    host: &Rc<VirtualHost>,
+    index: usize,
+    link: &Rc<BackendSession>,
+) -> Result<Rc<Event>, CallFault> {
+    if session.has_ended.get() {
+        return Err(CallFault::SessionEnded);
+    }
+    if let BackendLink::Opening(event, _) = &*link.link.borrow() {
+        return Ok(event.clone());
+    }
+    let event = Rc::new(Event::default());
+    link.last_fault.set(None);
+    *link.link.borrow_mut() = BackendLink::Opening(event.clone(), now_ms());
+    let opening = Opening {
+        link: link.clone(),
+        event: event.clone(),
+    };
+    let (shard, session, host) = (shard.clone(), session.clone(), host.clone());
+    spawn(async move {
+        let backend = &host.backends[index];
+        let result = initialize(&shard, &session, backend, &opening.link).await;
+        match &result {
+            Ok(_) => shard.numbers.backend_opened.add(1),
+            Err(_) => shard.numbers.backend_open_failed.add(1),
+        }
+        if session.has_ended.get()
+            && let Ok(open) = result
+        {
+            end(&shard, backend, &open).await;
+            return;
+        }
+        opening.settle(result);
+    });
+    Ok(event)
+}
+
+/// The obligation to leave `Opening` again, whatever happens, a panic included.
+struct Opening {
+    link: Rc<BackendSession>,
+    event: Rc<Event>,
+}
+
+impl Opening {
+    fn settle(self, result: Result<OpenBackend, CallFault>) {
+        match result {
+            Ok(open) => *self.link.link.borrow_mut() = BackendLink::Open(Rc::new(open)),
+            Err(fault) => self.link.last_fault.set(Some(fault)),
+        }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        {
+            let mut link = self.link.link.borrow_mut();
+            if matches!(&*link, BackendLink::Opening(event, _) if Rc::ptr_eq(event, &self.event)) {
+                *link = BackendLink::Closed;
+            }
+        }
+        self.event.fire();
+    }
+}
+
+async fn initialize(
+    shard: &Rc<ShardState>,
+    session: &Session,
+    backend: &Backend,
+    link: &BackendSession,
+) -> Result<OpenBackend, CallFault> {
+    let upstream = &shard.upstream;
+    let manner = Manner {
+        // A second initialize makes a second session, which is harmless but for its cost.
+        repeat: Repeat::Harmless,
+        first_byte: upstream.limits.first_byte,
+        is_lateness_telling: true,
+    };
+    let id = link.next_id().to_string();
+    let body = initialize_body(&id, session);
+    let head = request::post_head(backend, None, None);
+    let answer = upstream
+        .ask(
+            &backend.target,
+            whole(head, backend, &body),
+            id.as_bytes(),
+            manner,
+        )
+        .await;
+    let answer = match answer {
+        // There is no session yet that could be lost: that path does not exist.
+        Err(CallFault::SessionLost) => return Err(CallFault::Status(404)),
+        other => other?,
+    };
+    if answer.result().is_none() {
+        return Err(CallFault::InitializeRefused);
+    }
+    let version = answer
+        .result_member("protocolVersion")
+        .and_then(json::unescape)
+        .and_then(|name| Version::from_name(name.as_bytes()))
+        .ok_or(CallFault::Revision)?;
+    let head = request::post_head(backend, answer.session_id.as_deref(), Some(version));
+    let open = OpenBackend {
+        version,
+        capabilities: answer.result_member("capabilities").unwrap_or(b"{}").into(),
+        instructions: answer
+            .result_member("instructions")
+            .filter(|raw| raw.starts_with(b"\""))
+            .map(Box::from),
+        head: head.clone().into(),
+        session_id: answer.session_id,
+    };
+    let notification = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    upstream
+        .tell(&backend.target, whole(head, backend, notification), manner)
+        .await?;
+    Ok(open)
+}
+
+/// Our `initialize`: the client's revision and name, but no capabilities, because what they stand
+/// for (requests from server to client) is not relayed.
+fn initialize_body(id: &str, session: &Session) -> Vec<u8> {
+    let mut body = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{{"protocolVersion":"{}","capabilities":{{}},"clientInfo":"#,
+        session.version.name()
+    )
+    .into_bytes();
+    match &session.client_info {
+        Some(info) => body.extend_from_slice(info),
+        None => body.extend_from_slice(
+            concat!(
+                r#"{"name":"shardgate","version":""#,
+                env!("CARGO_PKG_VERSION"),
+                r#""}"#
+            )
+            .as_bytes(),
+        ),
+    }
+    body.extend_from_slice(b"}}");
+    body
+}
+
+fn whole(head: Vec<u8>, backend: &Backend, body: &[u8]) -> Vec<u8> {
+    let mut request = head;
+    // Passed headers belong to a caller's request; this one is the gateway's own.
+    request::finish_head(&mut request, body.len(), backend, b"");
+    request.extend_from_slice(body);
+    request
+}
+
+/// Ends a backend session (mcp.md 1.2); best effort.
+pub async fn end(shard: &Rc<ShardState>, backend: &Backend, open: &OpenBackend) {
+    let Some(session_id) = &open.session_id else {
+        return;
+    };
+    let manner = Manner {
+        repeat: Repeat::Harmless,
+        first_byte: Duration::from_secs(5),
+        is_lateness_telling: false,
+    };
+    let request = request::delete(backend, session_id, open.version);
+    if shard
+        .upstream
+        .tell(&backend.target, request, manner)
+        .await
+        .is_err()
+    {
+        shard.numbers.backend_end_failed.add(1);
+    }
+}
+
+/// Ends all backend sessions of a session that has ended.
+pub fn end_all(shard: &Rc<ShardState>, session: &Session) {
+    session.inbox.end();
+    let set = session.backends.borrow();
+    for (index, link) in set.sessions.iter().enumerate() {
+        let Some(open) = link.open() else { continue };
+        link.forget(&open);
+        let (shard, host) = (shard.clone(), set.host.clone());
+        let pass = shard.shard.gate.enter();
+        spawn(async move {
+            end(&shard, &host.backends[index], &open).await;
+            drop(pass);
+        });
+    }
+}
+
+/// Keeps trying to open the backends that are missing, and tells the client when one has come.
+pub fn join_late(shard: &Rc<ShardState>, session: &Rc<Session>, host: &Rc<VirtualHost>) {
+    let is_complete = session
+        .all_backends()
+        .iter()
+        .all(|link| link.open().is_some());
+    if is_complete || session.is_joining.replace(true) {
+        return;
+    }
+    let (shard, session, host) = (shard.clone(), session.clone(), host.clone());
+    spawn(async move {
+        let mut pause_ms = JOIN_PAUSE_MS.0;
+        loop {
+            // Sessions that miss the same backend do not ask it all at once.
+            let jitter_ms = shard.random() % (pause_ms / 4);
+            shards::sleep(Duration::from_millis(pause_ms + jitter_ms)).await;
+            let is_current = Rc::ptr_eq(&session.backends.borrow().host, &host);
+            if session.has_ended.get() || !is_current || shard.shard.gate.is_closed() {
+                break;
+            }
+            let mut has_come = false;
+            let mut is_complete = true;
+            for (index, link) in session.all_backends().iter().enumerate() {
+                if link.open().is_some() {
+                    continue;
+                }
+                let patience = shard.upstream.limits.first_byte;
+                match ensure(&shard, &session, &host, index, patience).await {
+                    Ok(_) => has_come = true,
+                    Err(_) => is_complete = false,
+                }
+            }
+            if has_come {
+                session
+                    .inbox
+                    .post(br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+            }
+            if is_complete {
+                break;
+            }
+            pause_ms = (pause_ms * 2).min(JOIN_PAUSE_MS.1);
+        }
+        session.is_joining.set(false);
+    });
+}

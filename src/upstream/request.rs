@@ -1,0 +1,138 @@
+//! Requests to backends, written anew: never a byte of the client's head (reliability.md 3).
+
+use crate::{config::compiled::Backend, http::header_values, mcp::version::Version};
+
+/// The part of a POST's head that does not change during a backend session, up to and including
+/// `content-length: `.
+pub fn post_head(
+    backend: &Backend,
+    session_id: Option<&[u8]>,
+    version: Option<Version>,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(384);
+    start(&mut out, b"POST", backend, session_id, version);
+    out.extend_from_slice(
+        b"content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+          content-length: ",
+    );
+    out
+}
+
+/// A whole DELETE request that ends a backend session (mcp.md 1.2).
+pub fn delete(backend: &Backend, session_id: &[u8], version: Version) -> Vec<u8> {
+    let mut out = Vec::with_capacity(384);
+    start(
+        &mut out,
+        b"DELETE",
+        backend,
+        Some(session_id),
+        Some(version),
+    );
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+fn start(
+    out: &mut Vec<u8>,
+    method: &[u8],
+    backend: &Backend,
+    session_id: Option<&[u8]>,
+    version: Option<Version>,
+) {
+    out.extend_from_slice(method);
+    out.push(b' ');
+    out.extend_from_slice(backend.path.as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\nhost: ");
+    out.extend_from_slice(backend.target.authority.as_bytes());
+    // Replies are relayed as they are, so no coding is asked for.
+    out.extend_from_slice(b"\r\naccept-encoding: identity\r\nuser-agent: shardgate\r\n");
+    if let Some(session_id) = session_id {
+        field(out, b"mcp-session-id", session_id);
+    }
+    // Defined from 2025-06-18 on (mcp.md 1.1).
+    if let Some(version) = version.filter(|version| *version >= Version::V2025_06_18) {
+        field(out, b"mcp-protocol-version", version.name().as_bytes());
+    }
+    for (name, value) in &backend.add_headers {
+        field(out, name.as_bytes(), value.as_bytes());
+    }
+}
+
+fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Completes a head from [`post_head`]: the length, the caller's passed headers (first value each,
+/// contextforge.md 5.11), the blank line. `client_head` is the caller's head.
+pub fn finish_head(out: &mut Vec<u8>, body_bytes: usize, backend: &Backend, client_head: &[u8]) {
+    decimal(out, body_bytes as u64);
+    out.extend_from_slice(b"\r\n");
+    for name in &backend.pass_headers {
+        if let Some(value) = header_values(client_head, name).next()
+            && value.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t'))
+        {
+            field(out, name.as_bytes(), value);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a number in decimal.
+pub fn decimal(out: &mut Vec<u8>, number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut rest = number;
+    loop {
+        at -= 1;
+        // A digit is below 10.
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config::compiled::CompiledUser, upstream::target::Targets};
+
+    #[test]
+    fn a_post_is_written_anew() {
+        let config = serde_json::from_str(
+            r#"{"virtual_hosts":{"v":{"backends":{"b":{"url":"http://h:81/mcp?q=1",
+                "passthrough_headers":["X-Trace","Host","Cookie"],
+                "add_headers":{"X-Add":"1","Content-Length":"9","Cookie":"z"},
+                "remove_headers":["cookie"]}}}}}"#,
+        )
+        .unwrap();
+        let user = CompiledUser::new(&config, &Targets::default());
+        let backend = &user.host("v").unwrap().backends[0];
+        let mut out = post_head(backend, Some(b"sid"), Some(Version::V2025_11_25));
+        let client =
+            b"POST / HTTP/1.1\r\nHost: evil\r\nx-trace: t1\r\nX-Trace: t2\r\nCookie: c\r\n\r\n";
+        finish_head(&mut out, 12, backend, client);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "POST /mcp?q=1 HTTP/1.1\r\nhost: h:81\r\naccept-encoding: identity\r\n\
+             user-agent: shardgate\r\nmcp-session-id: sid\r\nmcp-protocol-version: 2025-11-25\r\n\
+             x-add: 1\r\ncontent-type: application/json\r\n\
+             accept: application/json, text/event-stream\r\ncontent-length: 12\r\n\
+             x-trace: t1\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn numbers() {
+        for number in [0, 7, 10, 999, u64::MAX] {
+            let mut out = Vec::new();
+            decimal(&mut out, number);
+            assert_eq!(out, number.to_string().into_bytes());
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Where backends are: one target for each scheme, host and port, with its idle connections.
+//!
+//! The pool is last-in first-out, belongs to the shard, and is bounded; a connection is in it only
+//! when its last exchange was read to the end and nothing followed.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    net::SocketAddr,
+    rc::Rc,
+};
+
+use crate::{link::Link, upstream::breaker::Breaker};
+
+/// Connections younger than this in the pool are taken without asking the kernel whether the other
+/// side has closed.
+const TRUSTED_MS: u64 = 5;
+
+/// One place backends are at.
+#[derive(Debug)]
+pub struct Target {
+    /// Whether it is spoken to in TLS.
+    pub is_tls: bool,
+    /// Host name or address, no brackets.
+    pub host: Box<str>,
+    /// Port.
+    pub port: u16,
+    /// The `Host` header's value.
+    pub authority: Box<str>,
+    /// Fails fast when the target does.
+    pub breaker: Breaker,
+    /// Its addresses and until when they hold, ms.
+    pub(super) addresses: RefCell<(Vec<SocketAddr>, u64)>,
+    idle: RefCell<Vec<Idle>>,
+    /// Connections opened, for the reuse ratio.
+    pub opened_count: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    link: Link,
+    since_ms: u64,
+}
+
+impl Target {
+    /// An idle connection that still stands, if there is one.
+    pub fn take_idle(&self, now_ms: u64) -> Option<Link> {
+        loop {
+            let idle = self.idle.borrow_mut().pop()?;
+            let is_trusted = now_ms.saturating_sub(idle.since_ms) < TRUSTED_MS;
+            if is_trusted || !idle.link.stream().has_input() {
+                return Some(idle.link);
+            }
+        }
+    }
+
+    /// Keeps a connection for the next exchange, unless `idle_max` are kept already.
+    pub fn put_idle(&self, link: Link, now_ms: u64, idle_max: usize) {
+        link.deadline().disarm();
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() < idle_max {
+            idle.push(Idle {
+                link,
+                since_ms: now_ms,
+            });
+        }
+    }
+
+    /// Closes connections that were idle for longer than `idle_ms_max`, or that the other side has
+    /// closed.
+    pub fn sweep(&self, now_ms: u64, idle_ms_max: u64) {
+        self.idle.borrow_mut().retain(|idle| {
+            now_ms.saturating_sub(idle.since_ms) <= idle_ms_max && !idle.link.stream().has_input()
+        });
+    }
+
+    /// Idle connections now.
+    pub fn idle_count(&self) -> usize {
+        self.idle.borrow().len()
+    }
+}
+
+/// All targets of a shard.
+#[derive(Debug, Default)]
+pub struct Targets {
+    known: RefCell<HashMap<(bool, Box<str>, u16), Rc<Target>>>,
+}
+
+impl Targets {
+    /// The target of an absolute `http` or `https` URL, and the path and query to ask there.
+    pub fn of_url(&self, text: &str) -> Option<(Rc<Target>, Box<str>)> {
+        let url = url::Url::parse(text).ok()?;
+        let is_tls = match url.scheme() {
+            "http" => false,
+            "https" => true,
+            _ => return None,
+        };
+        let bracketed = url.host_str()?;
+        let host = bracketed.trim_start_matches('[').trim_end_matches(']');
+        let port = url.port_or_known_default()?;
+        let authority = match url.port() {
+            Some(port) => format!("{bracketed}:{port}"),
+            None => bracketed.to_owned(),
+        };
+        let path = match url.query() {
+            Some(query) => format!("{}?{query}", url.path()),
+            None => url.path().to_owned(),
+        };
+        let target = self
+            .known
+            .borrow_mut()
+            .entry((is_tls, host.into(), port))
+            .or_insert_with(|| {
+                Rc::new(Target {
+                    is_tls,
+                    host: host.into(),
+                    port,
+                    authority: authority.into(),
+                    breaker: Breaker::default(),
+                    addresses: RefCell::default(),
+                    idle: RefCell::default(),
+                    opened_count: Cell::new(0),
+                })
+            })
+            .clone();
+        Some((target, path.into()))
+    }
+
+    /// Closes what was idle for too long, and forgets targets nothing refers to any more.
+    pub fn sweep(&self, now_ms: u64, idle_ms_max: u64) {
+        self.known.borrow_mut().retain(|_, target| {
+            target.sweep(now_ms, idle_ms_max);
+            Rc::strong_count(target) > 1 || target.idle_count() > 0
+        });
+    }
+
+    /// All targets now.
+    pub fn all(&self) -> Vec<Rc<Target>> {
+        self.known.borrow().values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_become_targets() {
+        let targets = Targets::default();
+        let (a, path) = targets.of_url("http://Host.example:8080/mcp?x=1").unwrap();
+        assert_eq!(
+            (&*a.host, a.port, &*a.authority, &*path),
+            ("host.example", 8080, "host.example:8080", "/mcp?x=1")
+        );
+        let (b, _) = targets.of_url("http://host.example:8080/other").unwrap();
+        assert!(Rc::ptr_eq(&a, &b));
+        let (c, path) = targets.of_url("https://[::1]").unwrap();
+        assert_eq!(
+            (&*c.host, c.port, &*c.authority, &*path),
+            ("::1", 443, "[::1]", "/")
+        );
+        assert!(targets.of_url("ftp://x/").is_none());
+        assert!(targets.of_url("nonsense").is_none());
+    }
+}

@@ -1,0 +1,934 @@
+//! What clients may send as a JSON-RPC body, and that relayed bytes stay the same bytes.
+//!
+//! A table holds one case for each input the promises name; the property tests compare the
+//! scanner with a slow reader built on serde_json, over generated documents and broken ones.
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{RngSeed, TestRunner};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use shardgate::http::head::Span;
+use shardgate::mcp::envelope::{Envelope, EnvelopeFault, Kind, is_id, readable_id, scan};
+use shardgate::mcp::json::{self, DEPTH_MAX};
+use shardgate::mcp::reply_scan::{ReplyKind, scan_reply};
+
+const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// A request whose members after `jsonrpc` are given.
+fn message(members: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0",{members}}}"#)
+}
+
+/// A `tools/call` with the members of its `params` given.
+fn call(params: &str) -> String {
+    message(&format!(
+        r#""id":1,"method":"tools/call","params":{{{params}}}"#
+    ))
+}
+
+/// A request with this lexeme as its id.
+fn with_id(id: &str) -> String {
+    message(&format!(r#""id":{id},"method":"ping""#))
+}
+
+fn fault(body: impl AsRef<[u8]>) -> Option<EnvelopeFault> {
+    scan(body.as_ref(), DEPTH_MAX).err()
+}
+
+#[track_caller]
+fn assert_fault(body: impl AsRef<[u8]>, expected: EnvelopeFault) {
+    let shown = String::from_utf8_lossy(body.as_ref()).into_owned();
+    assert_eq!(fault(body), Some(expected), "{shown:.200}");
+}
+
+#[track_caller]
+fn accepted(body: &str) -> Envelope {
+    scan(body.as_bytes(), DEPTH_MAX).unwrap_or_else(|fault| panic!("{fault:?}: {body:.200}"))
+}
+
+#[test]
+fn every_key_the_gateway_reads_may_stand_once() {
+    for (key, value) in [
+        ("jsonrpc", r#""2.0""#),
+        ("id", "1"),
+        ("method", r#""ping""#),
+        ("params", "{}"),
+        ("result", "{}"),
+        ("error", "{}"),
+    ] {
+        let twice = format!(r#"{{"{key}":{value},"x":0,"{key}":{value}}}"#);
+        assert_fault(twice, EnvelopeFault::DuplicateKey);
+    }
+    let keys = [
+        "name",
+        "uri",
+        "cursor",
+        "arguments",
+        "requestId",
+        "protocolVersion",
+        "capabilities",
+        "clientInfo",
+    ];
+    for key in keys {
+        assert_fault(
+            call(&format!(r#""{key}":"a","{key}":"a""#)),
+            EnvelopeFault::DuplicateKey,
+        );
+    }
+    assert_fault(
+        call(r#""_meta":{},"_meta":{}"#),
+        EnvelopeFault::DuplicateKey,
+    );
+    for key in ["progressToken", META_VERSION] {
+        let twice = call(&format!(r#""_meta":{{"{key}":"a","{key}":"b"}}"#));
+        assert_fault(twice, EnvelopeFault::DuplicateKey);
+    }
+}
+
+#[test]
+fn keys_that_are_equal_after_folding_are_refused() {
+    for key in [
+        "Method",
+        "METHOD",
+        "Id",
+        "ID",
+        "PARAMS",
+        "param\u{17f}",
+        "j\u{17f}onrpc",
+        "Error",
+    ] {
+        let body = message(&format!(r#""id":1,"method":"ping","{key}":{{}}"#));
+        assert_fault(body, EnvelopeFault::FoldedKey);
+    }
+    for key in [
+        "Name",
+        "NAME",
+        "URI",
+        "Uri",
+        "_Meta",
+        "_META",
+        "Arguments",
+        "argument\u{17f}",
+    ] {
+        assert_fault(
+            call(&format!(r#""name":"a","{key}":{{}}"#)),
+            EnvelopeFault::FoldedKey,
+        );
+    }
+    // The Kelvin sign and dotless i fold into no key the gateway reads.
+    accepted(&message(
+        "\"id\":1,\"method\":\"ping\",\"\u{212a}\":1,\"\u{131}d\":1",
+    ));
+    assert_fault(
+        message(r#""\u0049d":1,"method":"ping""#),
+        EnvelopeFault::FoldedKey,
+    );
+}
+
+#[test]
+fn escaped_keys_are_the_keys_they_decode_to() {
+    let body = message(r#""id":1,"meth\u006fd":"ping""#);
+    let method = accepted(&body).method.expect("decodes to method");
+    assert_eq!(method.slice(body.as_bytes()), b"ping");
+    assert_fault(
+        message(r#""id":1,"method":"ping","meth\u006fd":"tools/call""#),
+        EnvelopeFault::DuplicateKey,
+    );
+    assert_fault(
+        call(r#""name":"a","n\u0061me":"b""#),
+        EnvelopeFault::DuplicateKey,
+    );
+    assert_fault(
+        call(&format!(
+            r#""_meta":{{"{META_VERSION}":"a","io.modelcontextprotocol\/protocolVersion":"b"}}"#
+        )),
+        EnvelopeFault::DuplicateKey,
+    );
+}
+
+#[test]
+fn only_one_json_document_in_utf_8_is_read() {
+    let ping = message(r#""id":1,"method":"ping""#);
+    assert_fault(format!("\u{feff}{ping}"), EnvelopeFault::NotJson);
+    assert_fault(format!("{ping}{ping}"), EnvelopeFault::NotJson);
+    assert_fault(format!("{ping}\n{ping}"), EnvelopeFault::NotJson);
+    assert_fault(format!("{ping}x"), EnvelopeFault::NotJson);
+    assert_fault(format!("{ping}\0"), EnvelopeFault::NotJson);
+    assert_fault(&ping[..ping.len() - 1], EnvelopeFault::NotJson);
+    assert_fault("", EnvelopeFault::NotJson);
+    assert_fault(
+        b"{\"jsonrpc\":\"2.0\",\"method\":\"a\xff\"}",
+        EnvelopeFault::NotJson,
+    );
+    assert_fault(
+        b"{\"jsonrpc\":\"2.0\",\"method\":\"a\xed\xa0\x80\"}",
+        EnvelopeFault::NotJson,
+    );
+    assert_fault(
+        "{\"jsonrpc\":\"2.0\",\"method\":\"a\nb\"}",
+        EnvelopeFault::NotJson,
+    );
+    assert_fault(format!("[{ping}]"), EnvelopeFault::Batch);
+    assert_fault("[]", EnvelopeFault::Batch);
+    assert_fault("[1,]", EnvelopeFault::NotJson);
+    assert_fault("null", EnvelopeFault::NotAnObject);
+    assert_fault("\"a\" ", EnvelopeFault::NotAnObject);
+    accepted(&format!(" \r\n\t{ping} \r\n\t"));
+}
+
+#[test]
+fn nesting_stops_at_the_bound() {
+    // The message, `params` and `arguments` are three levels.
+    let nested = |levels: usize| {
+        call(&format!(
+            r#""arguments":{{"a":{}{}}}"#,
+            "[".repeat(levels - 3),
+            "]".repeat(levels - 3)
+        ))
+    };
+    accepted(&nested(128));
+    assert_fault(nested(129), EnvelopeFault::TooDeep);
+    assert_eq!(scan(nested(8).as_bytes(), 8).err(), None);
+    assert_eq!(
+        scan(nested(9).as_bytes(), 8).err(),
+        Some(EnvelopeFault::TooDeep)
+    );
+    assert_fault(nested(100_000), EnvelopeFault::TooDeep);
+    let unknown = message(&format!(
+        r#""method":"a","x":{}"#,
+        "{\"a\":".repeat(100_000)
+    ));
+    assert_fault(unknown, EnvelopeFault::TooDeep);
+}
+
+#[test]
+fn ids_are_strings_or_integers_and_kept_as_spelt() {
+    let long = format!("\"{}\"", "x".repeat(1 << 20));
+    for id in [
+        "0",
+        "-1",
+        "1",
+        "9007199254740991",
+        "9007199254740993",
+        "18446744073709551616",
+        "\"\"",
+        "\"1\"",
+        "\"a\\u00e9\\/\"",
+        "\"\\ud83d\\ude00\"",
+        &long,
+    ] {
+        let body = with_id(id);
+        let envelope = accepted(&body);
+        assert_eq!(envelope.kind, Kind::Request);
+        assert_eq!(
+            envelope.id.expect("id").slice(body.as_bytes()),
+            id.as_bytes()
+        );
+    }
+    for id in [
+        "null", "1.0", "-0", "1e400", "1E2", "-0.0", "true", "false", "{}", "[1]",
+    ] {
+        assert_fault(with_id(id), EnvelopeFault::BadId);
+    }
+    assert_fault(with_id("01"), EnvelopeFault::NotJson);
+    assert_fault(with_id("\"\\udc00\""), EnvelopeFault::LoneSurrogate);
+}
+
+#[test]
+fn escapes_that_are_no_character_are_refused_where_they_are_read() {
+    assert_fault(call(r#""name":"\ud800""#), EnvelopeFault::LoneSurrogate);
+    assert_fault(
+        call(r#""uri":"\udc00\ud800""#),
+        EnvelopeFault::LoneSurrogate,
+    );
+    assert_fault(call(r#""cursor":"\ud800x""#), EnvelopeFault::LoneSurrogate);
+    assert_fault(call(r#""\ud800":1"#), EnvelopeFault::LoneSurrogate);
+    accepted(&call(
+        r#""name":"\ud83d\ude00","arguments":{"a":"\ud800","\udc00":1}"#,
+    ));
+    assert_fault(call(r#""name":"\u12""#), EnvelopeFault::NotJson);
+    assert_fault(call(r#""arguments":{"a":"\x"}"#), EnvelopeFault::NotJson);
+}
+
+#[test]
+fn a_name_may_spell_nul_which_equals_no_configured_name() {
+    let body = call(r#""name":"a\u0000b""#);
+    let name = accepted(&body).name.expect("name");
+    let text = json::unescape(name.slice(body.as_bytes())).expect("a string");
+    assert_eq!(text, "a\0b");
+    assert_fault(call("\"name\":\"a\0b\""), EnvelopeFault::NotJson);
+}
+
+#[test]
+fn the_version_is_the_string_two_point_zero() {
+    assert_fault(r#"{"id":1,"method":"ping"}"#, EnvelopeFault::BadVersion);
+    for version in [r#""1.0""#, "2", "2.0", "null", r#""2\u002e0""#, r#""2.0 ""#] {
+        let body = format!(r#"{{"jsonrpc":{version},"id":1,"method":"ping"}}"#);
+        assert_fault(body, EnvelopeFault::BadVersion);
+    }
+}
+
+#[test]
+fn the_members_decide_the_kind() {
+    let kind = |members: &str| accepted(&message(members)).kind;
+    assert_eq!(kind(r#""id":0,"method":"ping""#), Kind::Request);
+    assert_eq!(
+        kind(r#""method":"notifications/initialized""#),
+        Kind::Notification
+    );
+    // Its shape is a request's; that the method wants no answer is for the method table.
+    assert_eq!(
+        kind(r#""id":1,"method":"notifications/initialized""#),
+        Kind::Request
+    );
+    assert_eq!(kind(r#""id":0,"result":{}"#), Kind::Response);
+    assert_eq!(
+        kind(r#""id":0,"error":{"code":-1,"message":"no"}"#),
+        Kind::Response
+    );
+    assert_eq!(
+        kind(r#""error":{"code":-1,"message":"no"}"#),
+        Kind::Response
+    );
+    assert_fault(message(r#""result":{}"#), EnvelopeFault::BadId);
+    assert_fault(message(r#""id":null,"error":{}"#), EnvelopeFault::BadId);
+    assert_fault(message(r#""id":1"#), EnvelopeFault::NoMethod);
+    assert_fault(
+        message(r#""id":1,"method":"a","result":{}"#),
+        EnvelopeFault::Ambiguous,
+    );
+    assert_fault(
+        message(r#""id":1,"result":{},"error":{}"#),
+        EnvelopeFault::Ambiguous,
+    );
+    assert_fault(message(r#""id":1,"method":5"#), EnvelopeFault::BadMethod);
+    assert_fault(message(r#""id":1,"method":null"#), EnvelopeFault::BadMethod);
+    assert_fault(
+        message(r#""id":1,"method":"tools\/call""#),
+        EnvelopeFault::EscapedMethod,
+    );
+}
+
+#[test]
+fn params_and_meta_are_objects() {
+    for params in ["[]", "null", "1", r#""a""#] {
+        let body = message(&format!(r#""id":1,"method":"a","params":{params}"#));
+        assert_fault(body, EnvelopeFault::BadParams);
+        assert_fault(
+            call(&format!(r#""_meta":{params}"#)),
+            EnvelopeFault::BadParams,
+        );
+    }
+    assert_fault(
+        message(r#""id":1,"method":"a","params":[1,"#),
+        EnvelopeFault::NotJson,
+    );
+}
+
+#[test]
+fn the_members_are_found_wherever_they_stand() {
+    let members = [
+        r#""x":[{"name":"no"}], "_meta":{"progressToken": 0,"y":{} ,"#,
+        r#""io.modelcontextprotocol/protocolVersion" : "2026-07-28"},"#,
+        r#""arguments":{"uri":"no"},"cursor":"","requestId":"r","clientInfo":{"name":"c"},"#,
+        r#""capabilities":{},"protocolVersion":"2025-11-25","uri":"u\/v","name":"n""#,
+    ];
+    let around = r#""method":"tools/call","extra":null,"id":"7","jsonrpc":"2.0""#;
+    let body = format!("{{\"params\" : {{ {}}},{around}}}", members.join("\n"));
+    let envelope = accepted(&body);
+    let text = |span: Option<Span>| {
+        std::str::from_utf8(span.expect("found").slice(body.as_bytes())).expect("utf-8")
+    };
+    assert_eq!(text(envelope.id), r#""7""#);
+    assert_eq!(text(envelope.method), "tools/call");
+    assert_eq!(text(envelope.name), r#""n""#);
+    assert_eq!(text(envelope.uri), r#""u\/v""#);
+    assert_eq!(text(envelope.cursor), r#""""#);
+    assert_eq!(text(envelope.arguments), r#"{"uri":"no"}"#);
+    assert_eq!(text(envelope.request_id), r#""r""#);
+    assert_eq!(text(envelope.protocol_version), r#""2025-11-25""#);
+    assert_eq!(text(envelope.capabilities), "{}");
+    assert_eq!(text(envelope.client_info), r#"{"name":"c"}"#);
+    assert_eq!(text(envelope.progress_token), "0");
+    assert_eq!(text(envelope.meta_protocol_version), r#""2026-07-28""#);
+    assert!(text(envelope.meta).starts_with(r#"{"progressToken""#));
+    assert!(text(envelope.params).ends_with(r#""name":"n"}"#));
+}
+
+#[test]
+fn a_refusal_can_echo_the_id_only_when_every_parser_finds_it() {
+    let echoed = |body: &str| {
+        let id = readable_id(body.as_bytes(), DEPTH_MAX)?;
+        Some(String::from_utf8_lossy(id.slice(body.as_bytes())).into_owned())
+    };
+    assert_eq!(echoed(r#"{"id":7,"method":5}"#).as_deref(), Some("7"));
+    assert_eq!(
+        echoed(r#"{"jsonrpc":"1.0","id":"a","params":[]}"#).as_deref(),
+        Some(r#""a""#)
+    );
+    for body in [
+        r#"{"id":7,"id":7}"#,
+        r#"{"id":7,"ID":8}"#,
+        r#"{"id":null}"#,
+        r#"{"id":1.0}"#,
+        r#"{"id":7"#,
+        r#"{"id":7}{}"#,
+        r#"[{"id":7}]"#,
+        r#"{"id":7,"i\u0064":8}"#,
+        "{}",
+    ] {
+        assert_eq!(echoed(body), None, "{body}");
+    }
+}
+
+#[test]
+fn refusals_have_their_json_rpc_code() {
+    assert_eq!(EnvelopeFault::NotJson.code(), -32700);
+    assert_eq!(EnvelopeFault::BadParams.code(), -32602);
+    assert_eq!(EnvelopeFault::DuplicateKey.code(), -32600);
+    assert_eq!(EnvelopeFault::EscapedMethod.code(), -32600);
+    assert!(EnvelopeFault::NotJson.message().starts_with("Parse error"));
+}
+
+#[test]
+fn arguments_travel_lexeme_for_lexeme() {
+    let arguments =
+        r#"{"id64":9007199254740993,"dup":1,"dup":2,"d":0.10,"e":1e400,"Name":"\u00e9\/"}"#;
+    let body = call(&format!(
+        r#" "name" : "gateway-increment", "_meta":{{"progressToken":"p"}},"arguments":{arguments}"#
+    ));
+    let found = accepted(&body);
+    let edits: [(Span, &[u8]); 3] = [
+        (found.id.expect("id"), b"18446744073709551616"),
+        (found.name.expect("name"), b"\"increment\""),
+        (found.progress_token.expect("token"), b"3"),
+    ];
+    let mut out = Vec::new();
+    json::splice(&mut out, body.as_bytes(), &edits);
+    let expected = body
+        .replacen("\"id\":1,", "\"id\":18446744073709551616,", 1)
+        .replacen("\"gateway-increment\"", "\"increment\"", 1)
+        .replacen("\"p\"", "3", 1);
+    assert_eq!(String::from_utf8_lossy(&out), expected);
+    let relayed = scan(&out, DEPTH_MAX).expect("still one message");
+    assert_eq!(
+        relayed.arguments.expect("arguments").slice(&out),
+        arguments.as_bytes()
+    );
+}
+
+#[test]
+fn results_travel_lexeme_for_lexeme() {
+    let result = [
+        r#"{"content":[],"structuredContent":{"n":12345678901234567890,"d":0.10,"e":1e400,"#,
+        r#""u":"\u00e9\/"},"_meta":{"x/y":{"z":null}},"futureField":[1]}"#,
+    ]
+    .concat();
+    let body = format!(r#"{{"result":{result},"id":17,"jsonrpc":"2.0"}}"#);
+    let found = scan_reply(body.as_bytes()).expect("a reply");
+    assert_eq!(found.kind, ReplyKind::Result);
+    assert_eq!(
+        found.result.expect("result").slice(body.as_bytes()),
+        result.as_bytes()
+    );
+    let mut out = Vec::new();
+    json::splice(
+        &mut out,
+        body.as_bytes(),
+        &[(found.id.expect("id"), b"\"c-1\"")],
+    );
+    assert_eq!(
+        String::from_utf8_lossy(&out),
+        body.replacen("\"id\":17", "\"id\":\"c-1\"", 1)
+    );
+}
+
+/// The members of an object as serde_json reads them: keys decoded, values raw, all kept.
+struct Pairs<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Pairs<'de>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'de>, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        deserializer.deserialize_map(All)
+    }
+}
+
+/// How deep the containers of a valid document nest.
+fn depth_of(document: &str) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0, 0, false, false);
+    for byte in document.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !in_string => depth -= 1,
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// The one member of this name as a span of `body`; `Err` when there are several.
+fn only(body: &str, pairs: &Pairs<'_>, name: &str) -> Result<Option<Span>, ()> {
+    let mut found = pairs
+        .0
+        .iter()
+        .filter(|(key, _)| key == name)
+        .map(|(_, value)| {
+            let start = value.get().as_ptr() as usize - body.as_ptr() as usize;
+            Span {
+                start: start as u32,
+                end: (start + value.get().len()) as u32,
+            }
+        });
+    let first = found.next();
+    if found.next().is_some() {
+        Err(())
+    } else {
+        Ok(first)
+    }
+}
+
+fn has_folded(pairs: &Pairs<'_>, names: &[&str]) -> bool {
+    let fold = |key: &str| -> String {
+        let folded = key.chars().map(|c| match c {
+            '\u{17f}' => 's',
+            '\u{212a}' => 'k',
+            other => other.to_ascii_lowercase(),
+        });
+        folded.collect()
+    };
+    pairs
+        .0
+        .iter()
+        .any(|(key, _)| !names.contains(&&**key) && names.contains(&&*fold(key)))
+}
+
+/// The object at a span, read by serde_json.
+fn object_at(body: &str, span: Span) -> Result<Pairs<'_>, ()> {
+    serde_json::from_str(&body[span.start as usize..span.end as usize]).map_err(|_| ())
+}
+
+/// The rules of the envelope, spelt out over what serde_json reads.
+fn reference(body: &[u8], depth_max: u16) -> Result<Envelope, ()> {
+    let body = std::str::from_utf8(body).map_err(|_| ())?;
+    let top: Pairs<'_> = serde_json::from_str(body).map_err(|_| ())?;
+    if depth_of(body) > usize::from(depth_max)
+        || has_folded(
+            &top,
+            &["jsonrpc", "id", "method", "params", "result", "error"],
+        )
+    {
+        return Err(());
+    }
+    let text = |span: Span| &body[span.start as usize..span.end as usize];
+    let mut envelope = Envelope {
+        id: only(body, &top, "id")?,
+        method: only(body, &top, "method")?,
+        params: only(body, &top, "params")?,
+        result: only(body, &top, "result")?,
+        error: only(body, &top, "error")?,
+        ..Envelope::default()
+    };
+    if only(body, &top, "jsonrpc")?.map(text) != Some("\"2.0\"") {
+        return Err(());
+    }
+    if let Some(params) = envelope.params {
+        let params = object_at(body, params)?;
+        if has_folded(&params, &["name", "uri", "_meta", "arguments"]) {
+            return Err(());
+        }
+        envelope.name = only(body, &params, "name")?;
+        envelope.uri = only(body, &params, "uri")?;
+        envelope.cursor = only(body, &params, "cursor")?;
+        envelope.arguments = only(body, &params, "arguments")?;
+        envelope.meta = only(body, &params, "_meta")?;
+        envelope.request_id = only(body, &params, "requestId")?;
+        envelope.protocol_version = only(body, &params, "protocolVersion")?;
+        envelope.capabilities = only(body, &params, "capabilities")?;
+        envelope.client_info = only(body, &params, "clientInfo")?;
+    }
+    if let Some(meta) = envelope.meta {
+        let meta = object_at(body, meta)?;
+        envelope.progress_token = only(body, &meta, "progressToken")?;
+        envelope.meta_protocol_version = only(body, &meta, META_VERSION)?;
+    }
+    for read in [
+        envelope.id,
+        envelope.name,
+        envelope.uri,
+        envelope.cursor,
+        envelope.request_id,
+        envelope.protocol_version,
+        envelope.progress_token,
+        envelope.meta_protocol_version,
+    ] {
+        if let Some(lexeme) = read.map(text).filter(|lexeme| lexeme.starts_with('"')) {
+            serde_json::from_str::<String>(lexeme).map_err(|_| ())?;
+        }
+    }
+    if let Some(id) = envelope.id.map(text) {
+        let digits = id.strip_prefix('-').unwrap_or(id);
+        let is_integer = digits.chars().all(|c| c.is_ascii_digit()) && id != "-0";
+        if !id.starts_with('"') && !is_integer {
+            return Err(());
+        }
+    }
+    envelope.kind = match (
+        envelope.method,
+        envelope.result,
+        envelope.error,
+        envelope.id,
+    ) {
+        (Some(_), None, None, Some(_)) => Kind::Request,
+        (Some(_), None, None, None) => Kind::Notification,
+        (None, Some(_), None, Some(_)) | (None, None, Some(_), _) => Kind::Response,
+        _ => return Err(()),
+    };
+    if let Some(method) = envelope.method {
+        if !text(method).starts_with('"') || text(method).contains('\\') {
+            return Err(());
+        }
+        envelope.method = Some(Span {
+            start: method.start + 1,
+            end: method.end - 1,
+        });
+    }
+    Ok(envelope)
+}
+
+fn space() -> impl Strategy<Value = &'static str> {
+    prop_oneof![6 => Just(""), 1 => Just(" "), 1 => Just("\r\n\t"), 1 => Just("          ")]
+}
+
+fn string_lexeme() -> impl Strategy<Value = String> {
+    let pieces = vec![
+        "a",
+        "name",
+        "é",
+        "😀",
+        "\u{2028}",
+        "{",
+        "]",
+        ",",
+        ":",
+        "/",
+        "\\/",
+        "\\n",
+        "\\\\",
+        "\\\"",
+        "\\u0041",
+        "\\u00e9",
+        "\\ud83d\\ude00",
+        "\\ud800",
+        "\\udc00x",
+        "\\u0000",
+        "a run that is longer than one block of thirty-two bytes, to be sure",
+    ];
+    prop::collection::vec(prop::sample::select(pieces), 0..6)
+        .prop_map(|pieces| format!("\"{}\"", pieces.concat()))
+}
+
+fn scalar() -> impl Strategy<Value = String> {
+    let plain = [
+        "0",
+        "1",
+        "-7",
+        "42",
+        "1.5",
+        "-0",
+        "0.10",
+        "1e400",
+        "-1E-3",
+        "2E+8",
+        "9007199254740993",
+        "18446744073709551616",
+        "true",
+        "false",
+        "null",
+    ];
+    let broken = [
+        "01", "1.", ".5", "+1", "-", "1e", "1e+", "tru", "nul", "NaN", "'a'", "",
+    ];
+    prop_oneof![
+        20 => prop::sample::select(plain.to_vec()).prop_map(String::from),
+        20 => string_lexeme(),
+        1 => prop::sample::select(broken.to_vec()).prop_map(String::from),
+    ]
+}
+
+/// An object of these members, with whitespace between all tokens.
+fn object(members: impl Strategy<Value = Vec<(String, String)>>) -> impl Strategy<Value = String> {
+    (members, space(), space(), space()).prop_map(|(members, before, inside, after)| {
+        let members: Vec<String> = members
+            .into_iter()
+            .map(|(key, value)| format!("{before}{key}{inside}:{after}{value}{before}"))
+            .collect();
+        format!("{{{}{inside}}}", members.join(","))
+    })
+}
+
+fn value() -> impl Strategy<Value = String> {
+    scalar().prop_recursive(5, 32, 4, |inner| {
+        let members = prop::collection::vec((string_lexeme(), inner.clone()), 0..4);
+        prop_oneof![
+            (prop::collection::vec(inner, 0..4), space())
+                .prop_map(|(items, space)| format!("[{space}{}{space}]", items.join(","))),
+            object(members),
+        ]
+    })
+}
+
+/// One member, mostly with the key as it should be, at times escaped or folded.
+fn member(key: &'static str, value: BoxedStrategy<String>) -> BoxedStrategy<(String, String)> {
+    let escaped = format!("\\u{:04x}{}", key.as_bytes()[0], &key[1..]);
+    let upper = key.to_ascii_uppercase();
+    let long_s = key.replacen('s', "\u{17f}", 1);
+    let spelling = prop_oneof![
+        60 => Just(key.to_owned()),
+        2 => Just(escaped),
+        1 => Just(upper),
+        1 => Just(long_s),
+    ];
+    (spelling.prop_map(|key| format!("\"{key}\"")), value).boxed()
+}
+
+/// Some of these members in any order, now and then one of them twice.
+fn some_of(members: Vec<BoxedStrategy<(String, String)>>) -> BoxedStrategy<Vec<(String, String)>> {
+    let count = members.len();
+    let picks = prop::collection::vec(prop::bool::weighted(0.5), count);
+    let twice = prop::option::weighted(0.05, 0..count);
+    (members, picks, twice)
+        .prop_map(|(members, picks, twice)| {
+            let chosen = members
+                .iter()
+                .zip(picks)
+                .filter(|(_, is_picked)| *is_picked);
+            let mut chosen: Vec<_> = chosen.map(|(member, _)| member.clone()).collect();
+            chosen.extend(twice.map(|index| members[index].clone()));
+            chosen
+        })
+        .prop_shuffle()
+        .boxed()
+}
+
+fn meta() -> BoxedStrategy<String> {
+    object(some_of(vec![
+        member("progressToken", scalar().boxed()),
+        member(META_VERSION, Just("\"2026-07-28\"".to_owned()).boxed()),
+        (string_lexeme(), value()).boxed(),
+    ]))
+    .boxed()
+}
+
+fn params() -> BoxedStrategy<String> {
+    let mut members: Vec<_> = [
+        "name",
+        "uri",
+        "cursor",
+        "arguments",
+        "requestId",
+        "protocolVersion",
+        "capabilities",
+        "clientInfo",
+    ]
+    .into_iter()
+    .map(|key| member(key, value().boxed()))
+    .collect();
+    members.push(member("_meta", meta()));
+    members.push((string_lexeme(), value()).boxed());
+    prop_oneof![20 => object(some_of(members)), 1 => value()].boxed()
+}
+
+/// A document of the shape of a message, right more often than not.
+fn document() -> impl Strategy<Value = String> {
+    let version = prop_oneof![20 => Just("\"2.0\"".to_owned()), 1 => scalar()].boxed();
+    let method = prop_oneof![10 => Just("\"tools/call\"".to_owned()), 1 => scalar()].boxed();
+    let id = prop_oneof![5 => Just("7".to_owned()), 5 => Just("\"\"".to_owned()), 4 => scalar()];
+    let payload = prop_oneof![
+        6 => some_of(vec![member("params", params())])
+            .prop_flat_map(move |rest| (Just(rest), member("method", method.clone())))
+            .prop_map(|(mut rest, method)| {
+                rest.push(method);
+                rest
+            }),
+        1 => member("result", value().boxed()).prop_map(|one| vec![one]),
+        1 => member("error", value().boxed()).prop_map(|one| vec![one]),
+    ];
+    let extra = prop::collection::vec((string_lexeme(), value()), 0..2);
+    let with_id = some_of(vec![member("id", id.boxed())]);
+    let members = (member("jsonrpc", version), with_id, payload, extra).prop_map(
+        |(version, id, payload, extra)| {
+            let mut members = vec![version];
+            members.extend(id);
+            members.extend(payload);
+            members.extend(extra);
+            members
+        },
+    );
+    (space(), object(members.prop_shuffle()), space())
+        .prop_map(|(before, document, after)| format!("{before}{document}{after}"))
+}
+
+/// A document with one byte changed, dropped, added, or cut off from there on.
+fn broken_document() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![
+        3 => prop::sample::select(b"{}[]\",:\\u0 \n\x01\xff".to_vec()),
+        1 => any::<u8>(),
+    ];
+    (document(), any::<prop::sample::Index>(), byte, 0..4).prop_map(|(text, index, byte, how)| {
+        let mut bytes = text.into_bytes();
+        let at = index.index(bytes.len());
+        match how {
+            0 => bytes[at] = byte,
+            1 => drop(bytes.remove(at)),
+            2 => bytes.insert(at, byte),
+            _ => bytes.truncate(at),
+        }
+        bytes
+    })
+}
+
+fn settings() -> ProptestConfig {
+    ProptestConfig {
+        cases: 256,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(0x5eed),
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(settings())]
+
+    #[test]
+    fn scan_agrees_with_a_slow_reader(body in document()) {
+        let expected = reference(body.as_bytes(), DEPTH_MAX);
+        prop_assert_eq!(scan(body.as_bytes(), DEPTH_MAX).map_err(|_| ()), expected);
+    }
+
+    #[test]
+    fn scan_agrees_on_broken_documents(body in broken_document()) {
+        let expected = reference(&body, DEPTH_MAX);
+        prop_assert_eq!(scan(&body, DEPTH_MAX).map_err(|_| ()), expected);
+    }
+
+    #[test]
+    fn the_grammar_is_the_grammar_of_serde_json(body in broken_document()) {
+        let Ok(text) = std::str::from_utf8(&body) else { return Ok(()) };
+        let start = json::skip_whitespace(&body, 0);
+        let end = json::skip_value(&body, start, DEPTH_MAX);
+        let is_whole = end.is_ok_and(|end| json::skip_whitespace(&body, end) == body.len());
+        prop_assert_eq!(is_whole, serde_json::from_str::<&RawValue>(text).is_ok());
+    }
+
+    #[test]
+    fn the_depth_bound_counts_containers(body in value(), depth_max in 0_u16..6) {
+        prop_assume!(serde_json::from_str::<&RawValue>(&body).is_ok());
+        let is_within = depth_of(&body) <= usize::from(depth_max);
+        prop_assert_eq!(json::skip_value(body.as_bytes(), 0, depth_max).is_ok(), is_within);
+    }
+
+    #[test]
+    fn both_skippers_end_valid_containers_at_the_same_byte(
+        items in prop::collection::vec(value(), 0..8),
+        before in 0_usize..70,
+    ) {
+        let body = format!("{}[{}]]]", " ".repeat(before), items.join(","));
+        if let Ok(end) = json::skip_value(body.as_bytes(), before, DEPTH_MAX) {
+            prop_assert_eq!(json::skip_container_fast(body.as_bytes(), before), Ok(end));
+        }
+    }
+
+    #[test]
+    fn replies_are_found_where_serde_json_finds_them(body in document()) {
+        let Ok(pairs) = serde_json::from_str::<Pairs<'_>>(&body) else { return Ok(()) };
+        let found = scan_reply(body.as_bytes());
+        let names = ["id", "method", "params", "result", "error"];
+        let spans = names.into_iter().map(|name| only(&body, &pairs, name));
+        let Ok(spans) = spans.collect::<Result<Vec<_>, ()>>() else {
+            prop_assert_eq!(found, Err(EnvelopeFault::DuplicateKey));
+            return Ok(());
+        };
+        if let Ok(found) = found {
+            let method = found.method.map(|span| Span { start: span.start - 1, end: span.end + 1 });
+            prop_assert_eq!(vec![found.id, method, found.params, found.result, found.error], spans);
+        } else {
+            // What the strict scanner takes from clients, the lenient one takes from backends.
+            prop_assert!(scan(body.as_bytes(), DEPTH_MAX).is_err());
+        }
+    }
+
+    #[test]
+    fn strings_decode_as_serde_json_decodes_them(lexeme in string_lexeme()) {
+        let expected = serde_json::from_str::<String>(&lexeme).ok();
+        let decoded = json::unescape(lexeme.as_bytes()).map(|text| text.into_owned());
+        prop_assert_eq!(json::decodes(lexeme.as_bytes()), expected.is_some());
+        prop_assert_eq!(decoded, expected);
+    }
+
+    #[test]
+    fn quoted_text_decodes_to_itself(
+        text in any::<String>(),
+        control in "[\\x00-\\x1f\"\\\\]{0,40}",
+    ) {
+        for text in [text, control] {
+            let mut quoted = Vec::new();
+            json::quote(&mut quoted, &text);
+            prop_assert_eq!(serde_json::from_slice::<String>(&quoted).ok(), Some(text.clone()));
+            let decoded = json::unescape(&quoted).map(|text| text.into_owned());
+            prop_assert_eq!(decoded, Some(text));
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_the_readers_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = scan(&body, DEPTH_MAX);
+        let _ = scan_reply(&body);
+        let _ = readable_id(&body, DEPTH_MAX);
+        let _ = is_id(&body);
+        prop_assert!(json::skip_container_fast(&body, 0).unwrap_or(0) <= body.len());
+    }
+}
+
+#[test]
+fn the_generated_documents_meet_both_verdicts() {
+    let mut runner = TestRunner::deterministic();
+    let strategy = document();
+    let (mut taken, mut refused, mut kinds) = (0, 0, Vec::new());
+    for _ in 0..256 {
+        let body = strategy.new_tree(&mut runner).expect("generates").current();
+        match scan(body.as_bytes(), DEPTH_MAX) {
+            Ok(envelope) => {
+                taken += 1;
+                if !kinds.contains(&envelope.kind) {
+                    kinds.push(envelope.kind);
+                }
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(
+        taken > 50 && refused > 50,
+        "{taken} taken, {refused} refused"
+    );
+    assert_eq!(kinds.len(), 3);
+}
