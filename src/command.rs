@@ -33,11 +33,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Demo { once } => demo::run(flags, once),
         Command::Config { action } => config::run(action, &flags, &environment),
         Command::Token { action } => token::run(&action, &flags, &environment),
-        Command::Loadgen(rest) => loadgen::cli::main(rest.arguments),
-        Command::Tune(rest) => {
-            let _ = rest;
-            ExitCode::SUCCESS
+        Command::Loadgen(rest) => {
+            // Its parser takes the first word for the program's name.
+            let name = OsString::from("shardgate loadgen");
+            loadgen::cli::main(std::iter::once(name).chain(rest.arguments))
         }
+        Command::Tune(rest) => tuning::cli::main(rest.arguments),
         Command::Version { json } => version(json),
     }
 }

@@ -51,6 +51,8 @@ use crate::{
 const QUESTIONS_MAX: usize = 1024;
 /// How often a shard looks for what is over.
 const SWEEP: Duration = Duration::from_secs(1);
+/// How long the backends' own sessions may take to be ended.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// How long an idle backend connection is kept, ms.
 const UPSTREAM_IDLE_MS_MAX: u64 = 55_000;
 
@@ -82,6 +84,7 @@ impl Gateway {
             log::warn(|| finding.to_string());
         }
         let topology = Topology::read();
+        shards::topology::raise_descriptor_limit();
         let (count, cpus) = cores(&settings, &topology);
         let mut groups = Vec::new();
         let take_over = settings.listen.take_over;
@@ -100,17 +103,15 @@ impl Gateway {
         let address = bind(settings.listen.plain)?;
         let tls_address = bind(settings.listen.tls.as_ref().map(|tls| tls.address))?;
         let tls_listener = tls_address.map(|_| u8::from(address.is_some()));
+        // Of the same kind as the clients' sockets, or the next process could not take it over.
         let admin = settings
             .listen
             .admin
-            .map(|address| {
-                std::net::TcpListener::bind(address)
-                    .map_err(|error| vec![format!("cannot listen on {address} (admin): {error}")])
-            })
-            .transpose()?;
-        let admin_address = admin
-            .as_ref()
-            .and_then(|listener| listener.local_addr().ok());
+            .map(|address| shards::listener::listen(address, 1, take_over))
+            .transpose()
+            .map_err(|fault| vec![format!("admin: {fault}")])?;
+        let admin_address = admin.as_ref().map(|group| group.address);
+        let admin = admin.and_then(|group| group.into_listeners().pop());
 
         let numbers: Arc<[Arc<Numbers>]> =
             (0..count).map(|_| Arc::new(Numbers::default())).collect();
@@ -181,10 +182,24 @@ impl Gateway {
     pub fn stop(mut self) -> bool {
         self.view.is_draining.store(true, Ordering::Relaxed);
         let started = Instant::now();
+        let (sender, drained) = crossbeam_channel::bounded(self.view.handles.len());
+        let mut waiting = 0;
         for handle in &self.view.handles {
-            if handle.post(ToShard::Drain).is_err() {
-                log::error(|| "a shard could not be told to drain".to_owned());
+            match handle.post(ToShard::Drain(sender.clone())) {
+                Ok(()) => waiting += 1,
+                Err(_) => log::error(|| "a shard could not be told to drain".to_owned()),
             }
+        }
+        drop(sender);
+        // No shard may end while another still waits for what it serves: a call to a shard that is
+        // gone has no end.
+        let deadline = started + self.drain + FAREWELL * 2;
+        while waiting > 0 && drained.recv_deadline(deadline).is_ok() {
+            waiting -= 1;
+        }
+        for handle in &self.view.handles {
+            // A shard that is gone already is what is wanted.
+            let _ = handle.post(ToShard::End);
         }
         let died = self.shards.join();
         if let Some((stop, thread)) = self.control.take() {
@@ -233,10 +248,10 @@ async fn live(
 ) {
     let drain = prepared.settings.timeouts.drain;
     let state = build(shard, &prepared, numbers, questions, tls_listener);
-    let done = Rc::new(shards::notify::Event::default());
+    let orders = Rc::new(Orders::default());
     state.shard.take_in({
-        let (state, done) = (state.clone(), done.clone());
-        move |control| take(&state, control, &done)
+        let (state, orders) = (state.clone(), orders.clone());
+        move |control| take(&state, control, &orders)
     });
     let accepting = state.shard.accept({
         let state = state.clone();
@@ -256,8 +271,43 @@ async fn live(
             state.sweep();
         }
     });
-    done.wait().await;
+    let asker = orders.drain.wait().await;
     drain_now(&state, drain).await;
+    // The gateway waits for each shard's word and then ends all of them.
+    let _ = asker.try_send(());
+    orders.end.wait().await;
+    if let UserConfigStore::Redis(store) = state.configs.store() {
+        // Otherwise the end of its socket would start a reconnect.
+        store.client().stop();
+    }
+}
+
+/// What the control thread has ordered.
+#[derive(Default)]
+struct Orders {
+    drain: Order,
+    end: shards::notify::Event,
+}
+
+/// The order to drain, with whom to tell when it is done.
+#[derive(Default)]
+struct Order {
+    given: shards::notify::Event,
+    asker: RefCell<Option<crossbeam_channel::Sender<()>>>,
+}
+
+impl Order {
+    fn give(&self, asker: crossbeam_channel::Sender<()>) {
+        self.asker.borrow_mut().get_or_insert(asker);
+        self.given.fire();
+    }
+
+    async fn wait(&self) -> crossbeam_channel::Sender<()> {
+        self.given.wait().await;
+        let asker = self.asker.borrow_mut().take();
+        // Given once, waited for once; a closed channel says nothing to nobody.
+        asker.unwrap_or_else(|| crossbeam_channel::bounded(1).0)
+    }
 }
 
 /// Stops taking on, lets what runs finish, ends the sessions.
@@ -277,17 +327,15 @@ async fn drain_now(state: &Rc<ShardState>, limit: Duration) {
         open::end_all(state, session);
     }
     let goodbye = Instant::now();
-    while state.shard.gate.pass_count() > 0 && goodbye.elapsed() < Duration::from_secs(1) {
+    while state.shard.gate.pass_count() > 0 && goodbye.elapsed() < FAREWELL {
         shards::sleep(Duration::from_millis(5)).await;
     }
-    // Other shards may still read what was forwarded here.
-    shards::sleep(Duration::from_millis(20)).await;
 }
 
 fn take(
     state: &Rc<ShardState>,
     control: Control<Forwarded, ToShard>,
-    done: &Rc<shards::notify::Event>,
+    orders: &Orders,
 ) {
     match control {
         Control::Arrival(Arrival::Socket(socket)) => connection::moved(state, socket),
@@ -299,7 +347,8 @@ fn take(
                 request::serve(&state, &request, &mut reply).await;
             });
         }
-        Control::Message(ToShard::Drain) => done.fire(),
+        Control::Message(ToShard::Drain(asker)) => orders.drain.give(asker),
+        Control::Message(ToShard::End) => orders.end.fire(),
         Control::Message(ToShard::Document(document)) => state.configs.replace_document(document),
         Control::Message(ToShard::Resolved(answer)) => state.upstream.resolver.answered(answer),
         Control::Message(ToShard::Report(asker)) => {

@@ -2,6 +2,7 @@
 
 pub mod end;
 pub mod initialize;
+pub mod log_level;
 pub mod stream;
 pub mod tools_call;
 pub mod tools_list;

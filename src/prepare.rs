@@ -9,7 +9,10 @@ use std::{
 
 use crate::{
     auth::{SignatureAlgorithm, SigningKey, VerificationKeys, load_or_create_secret},
-    config::document::{Document, parse_document},
+    config::{
+        document::{Document, parse_document},
+        user_config::Severity,
+    },
     settings::{RedisConnection, Settings, StoreSource, UpstreamMode},
     tls::{self, Roots},
 };
@@ -181,9 +184,16 @@ pub fn read_documents(path: &Path) -> Result<Document, Vec<String>> {
             Err(error) => faults.push(format!("{label}: {error}")),
             Ok(text) => match parse_document(&text, &label) {
                 Ok(document) => documents.push((label, document)),
-                Err(findings) => {
-                    faults.extend(findings.iter().map(|finding| format!("{label}: {finding}")));
-                }
+                // Each names its file and place; warnings can wait until the document is usable.
+                Err(findings) => faults.extend(
+                    findings
+                        .iter()
+                        .filter(|finding| finding.severity == Severity::Error)
+                        .map(|finding| match &*finding.path {
+                            "" => finding.message.clone(),
+                            path => format!("{path}: {}", finding.message),
+                        }),
+                ),
             },
         }
     }

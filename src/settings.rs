@@ -72,7 +72,7 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// Logs and export.
     pub telemetry: Telemetry,
-    /// Folder for session records, generated keys and sockets; may not exist yet.
+    /// Folder for generated keys; may not exist yet.
     pub state_dir: PathBuf,
     /// Name of this node inside session ids: 1 to 8 ASCII letters and digits.
     pub node_id: String,

@@ -25,8 +25,10 @@ use crate::{
 /// What the control thread tells a shard.
 #[derive(Debug)]
 pub enum ToShard {
-    /// Stop taking on, finish, end.
-    Drain,
+    /// Stop taking on, finish, say so.
+    Drain(crossbeam_channel::Sender<()>),
+    /// End: all shards have drained.
+    End,
     /// The file store's documents changed.
     Document(Arc<Document>),
     /// A name was resolved.

@@ -7,6 +7,7 @@ pub mod dial;
 pub mod exchange;
 pub mod fault;
 pub mod inflate;
+pub mod log_level;
 pub mod open;
 pub mod request;
 pub mod resolve;

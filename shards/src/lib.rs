@@ -1,6 +1,6 @@
 //! The machine half of the gateway: pinned cores, sockets, rings, timers and buffers.
 //!
-//! A *shard* is one thread, pinned to one core, with a single-threaded runtime; everything in it is
+//! A *shard* is one thread, pinned to one core, with a single-threaded runtime; all in it is
 //! `!Send`. What one shard must say to another goes over a bounded ring ([`mesh`]). This crate knows
 //! no protocol: it moves sockets, bytes and opaque requests. It holds all `unsafe` of the product.
 //!

@@ -22,6 +22,13 @@ pub struct ListenerGroup {
     pub(crate) sockets: Vec<TcpListener>,
 }
 
+impl ListenerGroup {
+    /// The sockets, for a caller that accepts by other means than shards.
+    pub fn into_listeners(self) -> Vec<TcpListener> {
+        self.sockets
+    }
+}
+
 /// Why an address could not be listened on.
 #[derive(Debug)]
 pub enum ListenFault {

@@ -3,7 +3,7 @@
 //!
 //! Indices only grow (wrapping at `usize`), sit on cache lines of their own, and each side keeps a
 //! copy of the other's, so that an operation touches shared memory only when the copy says "full"
-//! or "empty". It owns no wake-up: [`crate::bell`] does that. Invariant, checked in debug builds:
+//! or "empty". It owns no wake-up: the doorbell does that. Invariant, checked in debug builds:
 //! `0 <= tail - head <= capacity`.
 
 use std::mem::MaybeUninit;

@@ -136,6 +136,14 @@ impl Stream {
         self.tcp.peer_addr()
     }
 
+    /// Whether small writes go out at once instead of waiting for the other end's delayed
+    /// acknowledgement (TCP_NODELAY): so it is for every connection, accepted or made.
+    pub fn has_no_delay(&self) -> io::Result<bool> {
+        // SAFETY: the descriptor is open, `self` owns it, and it outlives this call.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.tcp.as_raw_fd()) };
+        SockRef::from(&fd).tcp_nodelay()
+    }
+
     /// Takes the connection out of this shard. Only with no operation pending: a `readable` dropped
     /// half-way still belongs to the kernel, so such a connection must stay.
     pub fn into_parcel(self) -> io::Result<Parcel> {

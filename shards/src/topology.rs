@@ -68,6 +68,24 @@ pub fn pin(cpu: usize) -> bool {
     core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
 }
 
+/// Raises this process's soft limit of open descriptors to its hard limit; both afterwards. `None`
+/// when the system does not say.
+pub fn raise_descriptor_limit() -> Option<(u64, u64)> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls read or write exactly the one struct they are given.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
+            return None;
+        }
+        let hard = limit.rlim_max;
+        let wanted = libc::rlimit { rlim_cur: hard, rlim_max: hard };
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) == 0 {
+            limit.rlim_cur = hard;
+        }
+    }
+    Some((limit.rlim_cur, limit.rlim_max))
+}
+
 /// The tightest quota from this process's cgroup up to the root, version 2 (`cpu.max`) or 1
 /// (`cpu.cfs_quota_us`).
 fn read_quota(root: &Path) -> Option<f64> {

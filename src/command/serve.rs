@@ -1,6 +1,9 @@
 //! `shardgate serve`: start, print the endpoints, wait for a signal, drain.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use crate::{
     command::{complain, print_notes, refuse, refuse_lines, say},
@@ -8,6 +11,9 @@ use crate::{
     log,
     settings::{Environment, Flags, Purpose, Settings},
 };
+
+/// How long a store that is there may take to say so before it is reported as missing.
+const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM or SIGINT. The first drains, the second ends at once.
 pub(crate) fn run(flags: &Flags, environment: &Environment) -> ExitCode {
@@ -81,8 +87,22 @@ fn announce(gateway: &Gateway) {
             "  admin on http://{address} (/livez /readyz /metrics)"
         ));
     }
-    if !gateway.view.is_ready() {
+    if !becomes_ready(gateway) {
         say("  not ready: the user configuration store cannot be reached yet");
+    }
+}
+
+/// Whether the store can be asked, once it has had the time of a connection.
+fn becomes_ready(gateway: &Gateway) -> bool {
+    let end = Instant::now() + STORE_PATIENCE;
+    loop {
+        if gateway.view.is_ready() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -4,7 +4,13 @@
 //! (single flight). When the store cannot be reached, a warm user is served what is known, for a
 //! bounded time; a configuration that cannot be read never replaces one that could.
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 use shards::{deadline::now_ms, notify::Event};
 
@@ -42,7 +48,18 @@ pub struct ConfigCache {
     store: SharedStore,
     expiry_ms: u64,
     entries: RefCell<HashMap<Box<str>, Entry, foldhash::fast::RandomState>>,
-    flights: RefCell<HashMap<Box<str>, Rc<Event>>>,
+    flights: RefCell<HashMap<Box<str>, Rc<Flight>>>,
+}
+
+/// One fetch under way.
+#[derive(Debug, Default)]
+struct Flight {
+    /// It has an outcome, or was given up.
+    landed: Event,
+    /// What it brought, for all who wait for it.
+    outcome: RefCell<Option<Result<Rc<CompiledUser>, Refusal>>>,
+    /// The configuration changed after it was asked for: what it brings may be the one before.
+    is_outdated: Cell<bool>,
 }
 
 impl ConfigCache {
@@ -85,22 +102,25 @@ impl ConfigCache {
         loop {
             let other = self.flights.borrow().get(subject).cloned();
             let Some(other) = other else { break };
-            other.wait().await;
-            if let Some(entry) = self.entries.borrow().get(subject)
-                && (entry.fresh_until_ms > now_ms() || self.expiry_ms == 0)
-            {
-                return Ok(entry.user.clone());
+            other.landed.wait().await;
+            // Without an outcome it was given up with its request.
+            if let Some(outcome) = &*other.outcome.borrow() {
+                return outcome.clone();
             }
         }
-        let flight = Flight::start(self, subject);
+        let crew = Crew::start(self, subject);
         let known = self
             .entries
             .borrow()
             .get(subject)
             .map(|entry| entry.fingerprint);
         let fetched = self.store.fetch(subject, known).await;
-        drop(flight);
-        self.take_in(shard, subject, fetched)
+        let outcome = self.take_in(shard, subject, fetched);
+        if crew.flight.is_outdated.get() {
+            self.expire(subject);
+        }
+        *crew.flight.outcome.borrow_mut() = Some(outcome.clone());
+        outcome
     }
 
     fn take_in(
@@ -159,16 +179,27 @@ impl ConfigCache {
         }
     }
 
-    /// The configuration of `subject` changed: ask again at its next request.
+    /// The configuration of `subject` changed: ask again at its next request. A fetch under way is
+    /// not waited for by later requests any more.
     pub fn invalidate(&self, subject: &str) {
-        if let Some(entry) = self.entries.borrow_mut().get_mut(subject) {
-            entry.fresh_until_ms = 0;
+        if let Some(flight) = self.flights.borrow_mut().remove(subject) {
+            flight.is_outdated.set(true);
         }
+        self.expire(subject);
     }
 
     /// Any configuration may have changed.
     pub fn invalidate_all(&self) {
+        for (_, flight) in self.flights.borrow_mut().drain() {
+            flight.is_outdated.set(true);
+        }
         for entry in self.entries.borrow_mut().values_mut() {
+            entry.fresh_until_ms = 0;
+        }
+    }
+
+    fn expire(&self, subject: &str) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(subject) {
             entry.fresh_until_ms = 0;
         }
     }
@@ -202,31 +233,39 @@ fn make_room(entries: &mut HashMap<Box<str>, Entry, foldhash::fast::RandomState>
     }
 }
 
-/// One fetch under way; the others wait until it is dropped.
-struct Flight<'a> {
+/// Who flies: the others wait until it is dropped.
+struct Crew<'a> {
     cache: &'a ConfigCache,
-    subject: Box<str>,
-    landed: Rc<Event>,
+    subject: &'a str,
+    flight: Rc<Flight>,
 }
 
-impl<'a> Flight<'a> {
-    fn start(cache: &'a ConfigCache, subject: &str) -> Self {
-        let landed = Rc::new(Event::default());
+impl<'a> Crew<'a> {
+    fn start(cache: &'a ConfigCache, subject: &'a str) -> Self {
+        let flight = Rc::new(Flight::default());
         cache
             .flights
             .borrow_mut()
-            .insert(subject.into(), landed.clone());
+            .insert(subject.into(), flight.clone());
         Self {
             cache,
-            subject: subject.into(),
-            landed,
+            subject,
+            flight,
         }
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for Crew<'_> {
     fn drop(&mut self) {
-        self.cache.flights.borrow_mut().remove(&self.subject);
-        self.landed.fire();
+        let mut flights = self.cache.flights.borrow_mut();
+        // After an invalidation another one may be under way.
+        if flights
+            .get(self.subject)
+            .is_some_and(|flight| Rc::ptr_eq(flight, &self.flight))
+        {
+            flights.remove(self.subject);
+        }
+        drop(flights);
+        self.flight.landed.fire();
     }
 }

@@ -371,6 +371,8 @@ impl Connection {
         keep_alive: bool,
     ) -> bool {
         let minor = request.head.minor;
+        // A drain waits for the reply here as it does at the owner.
+        let _pass = self.shard.shard.gate.enter();
         let mut parts = match self.shard.shard.port.call(owner, Box::new(request)) {
             Ok(parts) => parts,
             Err(_) => {

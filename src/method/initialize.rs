@@ -124,6 +124,7 @@ fn new_session(
             host: caller.host.clone(),
             sessions,
         }),
+        log_level: Cell::new(None),
         inbox: Inbox::default(),
         in_flight: Cell::new(0),
         is_joining: Cell::new(false),
@@ -158,12 +159,20 @@ fn initialize_result(version: Version, backends: &[(&str, &OpenBackend)]) -> Vec
         version.name()
     )
     .into_bytes();
-    let has_tools = backends
-        .iter()
-        .any(|(_, open)| json::member(&open.capabilities, "tools").is_some());
-    if has_tools {
+    let has = |name| {
+        backends
+            .iter()
+            .any(|(_, open)| json::member(&open.capabilities, name).is_some())
+    };
+    if has("tools") {
         // We send list_changed ourselves when a late backend joins.
         out.extend_from_slice(br#""tools":{"listChanged":true}"#);
+    }
+    if has("logging") {
+        if out.ends_with(b"}") {
+            out.push(b',');
+        }
+        out.extend_from_slice(br#""logging":{}"#);
     }
     out.extend_from_slice(
         concat!(

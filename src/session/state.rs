@@ -34,6 +34,8 @@ pub struct Session {
     pub used_ms: Cell<u64>,
     /// Its backend sessions, in the virtual host's backend order.
     pub backends: RefCell<BackendSet>,
+    /// Log level its client asked for; backends that open later are told it.
+    pub log_level: Cell<Option<&'static str>>,
     /// Messages outside replies.
     pub inbox: Inbox,
     /// Requests of this session under way.

@@ -285,7 +285,7 @@ Examples:
     shardgate serve --settings shardgate.toml --cpu-list 2-5 --tls-address 0.0.0.0:8443 \\
       --server-certificate server.pem --server-private-key server.key
 
-  Replace the running process without losing a connection:
+  Start beside the running process, which is then told to stop (its sessions end with it):
     shardgate serve --settings shardgate.toml --take-over
 ";
 
@@ -303,7 +303,9 @@ fn definition() -> clap::Command {
                 .mut_subcommand("get", |get| with_settings(get, &[Section::Store]))
         })
         .mut_subcommand("token", |token| {
-            token.mut_subcommand("mint", |mint| with_settings(mint, &[Section::Auth]))
+            token.mut_subcommand("mint", |mint| {
+                with_settings(mint, &[Section::Auth, Section::Process])
+            })
         })
 }
 
@@ -465,7 +467,8 @@ mod tests {
         };
         assert_eq!((subject.as_str(), encoding), ("a", Encoding::Map));
         assert_eq!(put.flags.said("redis-address"), Some("r"));
-        let mint = parse("shardgate token mint --subject a --lifetime 5m --algorithm RS512");
+        let line = "shardgate token mint --subject a --lifetime 5m --algorithm RS512 --state-dir s";
+        let mint = parse(line);
         let Command::Token {
             action:
                 TokenAction::Mint {

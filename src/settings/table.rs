@@ -218,7 +218,8 @@ pub const SETTINGS: &[Setting] = &[
         "Health, metrics and debug pages; keep it on loopback, it asks for no token.")
         .or("127.0.0.1:9901"),
     row(Listen, "take-over", Switch,
-        "Take the listening sockets over from the running process and let it drain.").or("false"),
+        "Share the addresses with a process that listens there already, which then has to be \
+         stopped.").or("false"),
 
     row(Shards, "shards", COUNT,
         "How many shards to run, one core each.").alias("number-of-cpus")
@@ -253,10 +254,10 @@ pub const SETTINGS: &[Setting] = &[
     row(Access, "bootstrap-helpers", Switch,
         "Serve the token and configuration helper endpoints; loopback listeners only.").or("false"),
     row(Access, "mcp-allowed-origins", Many("ORIGIN"),
-        "Browser origins that may call, as https://app.example. None: every request with an \
-         Origin is refused."),
+        "Browser origins that may call besides those on loopback, as https://app.example."),
     row(Access, "mcp-allowed-hosts", Many("HOST"),
-        "Host names requests may be for; a name without port matches any port. None: not checked."),
+        "Host names requests may be for; a name without port matches any port. None: loopback \
+         names when all listeners are on loopback, else not checked."),
     row(Access, "default-virtual-host", NAME,
         "The virtual host of requests whose path names none."),
 
@@ -366,7 +367,7 @@ pub const SETTINGS: &[Setting] = &[
     row(Process, SETTINGS_FILE, One("FILE"),
         "Settings file (TOML): the keys of this list, one table for each heading."),
     row(Process, "state-dir", One("PATH"),
-        "Folder for session records, generated keys and sockets.")
+        "Folder for generated keys.")
         .or_found("$XDG_STATE_HOME/shardgate, or ~/.local/state/shardgate"),
     row(Process, "node-id", NAME,
         "Name of this node inside session ids: 1 to 8 letters and digits, unique among nodes that \

@@ -64,6 +64,9 @@ pub enum CallFault {
     /// The backend refused `initialize`.
     #[error("the backend refused to initialize")]
     InitializeRefused,
+    /// The backend refused the log level.
+    #[error("the backend refused the log level")]
+    LevelRefused,
     /// The session ended meanwhile.
     #[error("the session has ended")]
     SessionEnded,
@@ -93,6 +96,7 @@ impl CallFault {
             Self::NoResponse => "no_response",
             Self::Revision => "revision",
             Self::InitializeRefused => "initialize_refused",
+            Self::LevelRefused => "level_refused",
             Self::SessionEnded => "session_ended",
         }
     }

@@ -16,7 +16,7 @@ use crate::{
     upstream::{
         CallFault,
         exchange::{Manner, Repeat},
-        request,
+        log_level, request,
     },
 };
 
@@ -171,7 +171,25 @@ async fn initialize(
     upstream
         .tell(&backend.target, whole(head, backend, notification), manner)
         .await?;
+    let to = log_level::Recipient {
+        backend,
+        link,
+        open: &open,
+    };
+    set_level(shard, session, to).await;
     Ok(open)
+}
+
+/// Tells a backend that has just opened the level the client wants, which may change meanwhile.
+async fn set_level(shard: &Rc<ShardState>, session: &Session, to: log_level::Recipient<'_>) {
+    let mut told = None;
+    while told != session.log_level.get() && log_level::is_offered(to.open) {
+        told = session.log_level.get();
+        let Some(level) = told else { return };
+        let patience = shard.upstream.limits.first_byte;
+        // A backend that refuses a level is of use all the same.
+        let _ = log_level::set(shard, to, level, b"", patience).await;
+    }
 }
 
 /// Our `initialize`: the client's revision and name, but no capabilities, because what they stand

@@ -85,9 +85,9 @@ impl Cgroups {
     /// Whether a group forbids swap (`memory.swap.max` is 0).
     pub(crate) fn forbids_swap(&self) -> bool {
         self.folders("memory").is_ok_and(|folders| {
-            folders.iter().any(|folder| {
-                self.source.number(&format!("{folder}/memory.swap.max")) == Ok(0)
-            })
+            folders
+                .iter()
+                .any(|folder| self.source.number(&format!("{folder}/memory.swap.max")) == Ok(0))
         })
     }
 

@@ -29,6 +29,7 @@ const JSON_FORMAT: u32 = 1;
 #[derive(Debug, Parser)]
 #[command(
     name = "shardgate tune",
+    bin_name = "shardgate tune",
     no_binary_name = true,
     disable_help_subcommand = true
 )]
@@ -169,7 +170,13 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         assert_eq!(parse("check --help").unwrap_err(), ErrorKind::DisplayHelp);
-        for line in ["check --shards 0", "check --cpu-list 3-1", "check x", "plan", "--json"] {
+        for line in [
+            "check --shards 0",
+            "check --cpu-list 3-1",
+            "check x",
+            "plan",
+            "--json",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

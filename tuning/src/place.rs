@@ -49,18 +49,28 @@ fn container(source: &Source) -> Option<String> {
         return Some(name);
     }
     let membership = source.text("/proc/self/cgroup").unwrap_or_default();
-    for name in ["docker", "kubepods", "libpod", "lxc"] {
-        if membership.contains(&format!("/{name}")) {
-            return Some(format!("control group of {name}"));
-        }
+    if let Some(name) = manager(&membership) {
+        return Some(format!("control group of {name}"));
     }
     let mounts = source.text("/proc/self/mountinfo").unwrap_or_default();
     mounts
         .lines()
-        .any(|line| {
-            line.split_whitespace().nth(4) == Some("/") && line.contains(" - overlay ")
-        })
+        .any(|line| line.split_whitespace().nth(4) == Some("/") && line.contains(" - overlay "))
         .then(|| "overlay root".to_owned())
+}
+
+/// The container manager that made a control group. A service of a manager is not in a container.
+fn manager(membership: &str) -> Option<&'static str> {
+    let signs = [
+        ("/docker/", "docker"),
+        ("/docker-", "docker"),
+        ("/kubepods", "kubernetes"),
+        ("/libpod-", "podman"),
+        ("/lxc/", "lxc"),
+        ("/lxc.payload.", "lxc"),
+    ];
+    let found = |(sign, _): &&(&str, &str)| membership.contains(sign);
+    signs.iter().find(found).map(|(_, name)| *name)
 }
 
 fn virtual_machine(source: &Source) -> Option<String> {
@@ -77,4 +87,27 @@ fn virtual_machine(source: &Source) -> Option<String> {
             .filter(|name| !name.is_empty())
             .unwrap_or_else(|| "unnamed".to_owned())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_name_their_manager() {
+        for (membership, name) in [
+            ("0::/system.slice/docker-4f2a.scope", Some("docker")),
+            ("4:cpu:/docker/4f2a", Some("docker")),
+            (
+                "0::/kubepods.slice/kubepods-pod1.slice/x",
+                Some("kubernetes"),
+            ),
+            ("0::/machine.slice/libpod-77.scope", Some("podman")),
+            ("0::/lxc.payload.web/init.scope", Some("lxc")),
+            ("0::/system.slice/docker.service", None),
+            ("0::/", None),
+        ] {
+            assert_eq!(manager(membership), name, "{membership}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! One line of the report, and how a check fills it.
 //!
 //! A row may look at several things: it is as bad as the worst of them, and what could not be seen
-//! is kept beside what was. Only when nothing at all was seen is the row itself [`Severity::Unseen`].
+//! is kept beside what was. A row of which nothing was seen is [`Severity::Unseen`] itself.
 
 use serde::Serialize;
 use std::fmt::Display;
@@ -26,13 +26,7 @@ pub enum Severity {
 
 impl Severity {
     /// All of them, worst first.
-    pub const ALL: [Self; 5] = [
-        Self::Fatal,
-        Self::Warn,
-        Self::Info,
-        Self::Ok,
-        Self::Unseen,
-    ];
+    pub const ALL: [Self; 5] = [Self::Fatal, Self::Warn, Self::Info, Self::Ok, Self::Unseen];
 
     /// The word in the table and in JSON.
     pub fn name(self) -> &'static str {

@@ -19,7 +19,7 @@ pub(crate) fn render(report: &Report) -> String {
     let mut text = format!("place   {}\n", report.place);
     let cpus = match crate::plan::cpu_list(&plan.cpus) {
         list if list.is_empty() => "not pinned".to_owned(),
-        list => format!("on CPUs {list}"),
+        list => format!("on CPU {list}"),
     };
     text += &format!(
         "plan    {} {} {cpus}, {} connections, {} sessions, {} connections to one backend\n\n",

@@ -1,0 +1,472 @@
+//! A scripted MCP server: sound by itself, and saying what the test wants where it wants something
+//! else.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use serde_json::Value;
+
+use super::{client::find, eventually};
+
+/// What a test wants said: `Some(())` when it has answered, `None` for the usual answer.
+pub type Script = dyn Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync;
+
+/// A running server on a port of its own; ends when dropped.
+pub struct Backend {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    address: SocketAddr,
+    script: Box<Script>,
+    state: Mutex<State>,
+    has_ended: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    seen: Vec<Asked>,
+    pages: Vec<Vec<String>>,
+    live_sessions: Vec<String>,
+    session_count: usize,
+    connections: Vec<TcpStream>,
+    name: String,
+}
+
+/// One request as it came.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// HTTP method.
+    pub method: String,
+    /// Request target.
+    pub target: String,
+    /// Headers in order, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// Body.
+    pub body: Vec<u8>,
+    /// Number of its connection, from 0.
+    pub connection: usize,
+}
+
+impl Backend {
+    /// A server whose tools are `echo` and the ones named here; every tool answers with its own
+    /// name, the server's name and the raw arguments it got.
+    pub fn start(name: &str, tools: &[&str]) -> Self {
+        Self::scripted(name, tools, |_, _| None)
+    }
+
+    /// The same, where `script` comes first.
+    pub fn scripted(
+        name: &str,
+        tools: &[&str],
+        script: impl Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let shared = Arc::new(Shared {
+            address: listener.local_addr().unwrap(),
+            script: Box::new(script),
+            state: Mutex::new(State {
+                name: name.to_owned(),
+                pages: vec![tools.iter().map(|tool| (*tool).to_owned()).collect()],
+                ..State::default()
+            }),
+            has_ended: AtomicBool::new(false),
+        });
+        let thread = std::thread::spawn({
+            let shared = shared.clone();
+            move || accept(&listener, &shared)
+        });
+        Self {
+            shared,
+            thread: Some(thread),
+        }
+    }
+
+    /// Its MCP endpoint.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.shared.address)
+    }
+
+    /// Lists its tools in these pages from now on.
+    pub fn set_pages(&self, pages: &[&[&str]]) {
+        let own = |page: &&[&str]| page.iter().map(|tool| (*tool).to_owned()).collect();
+        self.shared.state.lock().unwrap().pages = pages.iter().map(own).collect();
+    }
+
+    /// Forgets its sessions, as a restart does.
+    pub fn lose_sessions(&self) {
+        self.shared.state.lock().unwrap().live_sessions.clear();
+    }
+
+    /// Everything it was asked so far.
+    pub fn seen(&self) -> Vec<Asked> {
+        self.shared.state.lock().unwrap().seen.clone()
+    }
+
+    /// What it was asked with this JSON-RPC method.
+    pub fn seen_rpc(&self, method: &str) -> Vec<Asked> {
+        let mut seen = self.seen();
+        seen.retain(|asked| asked.rpc_method().as_deref() == Some(method));
+        seen
+    }
+
+    /// Waits until it was asked `count` times with this JSON-RPC method.
+    pub fn await_rpc(&self, method: &str, count: usize) -> Vec<Asked> {
+        eventually(method, || {
+            Some(self.seen_rpc(method)).filter(|seen| seen.len() >= count)
+        })
+    }
+
+    /// Sessions that are open.
+    pub fn session_count(&self) -> usize {
+        self.shared.state.lock().unwrap().live_sessions.len()
+    }
+
+    /// Connections it accepted.
+    pub fn connection_count(&self) -> usize {
+        self.shared.state.lock().unwrap().connections.len()
+    }
+
+    /// Cuts all connections.
+    pub fn cut_connections(&self) {
+        self.shared.cut_connections();
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.shared.has_ended.store(true, Ordering::SeqCst);
+        // Wakes the accepting thread.
+        let _ = TcpStream::connect(self.shared.address);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.shared.cut_connections();
+    }
+}
+
+impl Shared {
+    fn cut_connections(&self) {
+        for connection in &self.state.lock().unwrap().connections {
+            // It may be closed already.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        if shared.has_ended.load(Ordering::SeqCst) {
+            return;
+        }
+        let stream = stream.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let number = {
+            let mut state = shared.state.lock().unwrap();
+            state.connections.push(stream.try_clone().unwrap());
+            state.connections.len() - 1
+        };
+        let shared = shared.clone();
+        std::thread::spawn(move || converse(stream, number, &shared));
+    }
+}
+
+fn converse(mut stream: TcpStream, number: usize, shared: &Shared) {
+    let mut buffer = Vec::new();
+    while let Some(asked) = read_request(&mut stream, &mut buffer, number) {
+        shared.state.lock().unwrap().seen.push(asked.clone());
+        let mut wire = Wire {
+            stream: &mut stream,
+            shared,
+            must_close: false,
+        };
+        if (shared.script)(&asked, &mut wire).is_none() {
+            wire.usual(&asked);
+        }
+        if wire.must_close {
+            break;
+        }
+    }
+    let _ = stream.shutdown(Shutdown::Both);
+}
+
+/// `None` when the connection has ended.
+fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>, connection: usize) -> Option<Asked> {
+    let end = loop {
+        if let Some(at) = find(buffer, b"\r\n\r\n") {
+            break at + 4;
+        }
+        fill(stream, buffer)?;
+    };
+    let head = String::from_utf8(buffer.drain(..end).collect()).unwrap();
+    let mut lines = head.trim_end().split("\r\n");
+    let mut words = lines.next().unwrap().split(' ');
+    let mut asked = Asked {
+        method: words.next().unwrap().to_owned(),
+        target: words.next().unwrap().to_owned(),
+        headers: lines
+            .map(|line| {
+                let (name, value) = line.split_once(':').unwrap();
+                (name.to_ascii_lowercase(), value.trim().to_owned())
+            })
+            .collect(),
+        body: Vec::new(),
+        connection,
+    };
+    assert_eq!(asked.header("transfer-encoding"), None);
+    let length = asked
+        .header("content-length")
+        .map_or(0, |length| length.parse().unwrap());
+    while buffer.len() < length {
+        fill(stream, buffer)?;
+    }
+    asked.body = buffer.drain(..length).collect();
+    Some(asked)
+}
+
+fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
+    let mut piece = [0; 16 * 1024];
+    let count = stream.read(&mut piece).ok().filter(|count| *count > 0)?;
+    buffer.extend_from_slice(&piece[..count]);
+    Some(())
+}
+
+impl Asked {
+    /// The value of a header that stands once at the most.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut values = self.headers.iter().filter(|(known, _)| known == name);
+        let value = values.next().map(|(_, value)| value.as_str());
+        assert!(values.next().is_none(), "{name} stands twice");
+        value
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// The body as JSON; `Null` when it is none.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+
+    /// The JSON-RPC method.
+    pub fn rpc_method(&self) -> Option<String> {
+        Some(self.json()["method"].as_str()?.to_owned())
+    }
+
+    /// Whether it is this JSON-RPC method.
+    pub fn is(&self, method: &str) -> bool {
+        self.rpc_method().as_deref() == Some(method)
+    }
+
+    /// The JSON-RPC id, as JSON text.
+    pub fn id(&self) -> String {
+        self.json()["id"].to_string()
+    }
+
+    /// The tool a `tools/call` is for.
+    pub fn tool(&self) -> Option<String> {
+        let json = self.json();
+        let name = json["params"]["name"].as_str()?;
+        self.is("tools/call").then(|| name.to_owned())
+    }
+}
+
+/// The connection a request came on.
+pub struct Wire<'a> {
+    stream: &'a mut TcpStream,
+    shared: &'a Shared,
+    must_close: bool,
+}
+
+impl Wire<'_> {
+    /// Writes bytes as they are, in one TCP write.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        // A client that has left is the test's business, not an error here.
+        if self.stream.write_all(bytes.as_ref()).is_err() {
+            self.must_close = true;
+        }
+        std::thread::yield_now();
+    }
+
+    /// Closes the connection after this answer.
+    pub fn close(&mut self) {
+        self.must_close = true;
+    }
+
+    /// Answers with a status, header lines (each with its CRLF) and a body.
+    pub fn answer(&mut self, status: u16, headers: &str, body: impl AsRef<[u8]>) {
+        let body = body.as_ref();
+        let mut bytes = format!(
+            "HTTP/1.1 {status} Scripted\r\n{headers}content-length: {}\r\n\r\n",
+            body.len()
+        )
+        .into_bytes();
+        bytes.extend_from_slice(body);
+        self.send(bytes);
+    }
+
+    /// Answers 200 with a JSON document.
+    pub fn json(&mut self, document: impl AsRef<[u8]>) {
+        self.answer(200, "content-type: application/json\r\n", document);
+    }
+
+    /// Answers a request with this raw result.
+    pub fn result(&mut self, asked: &Asked, result: &str) {
+        let id = asked.id();
+        self.json(format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
+        ));
+    }
+
+    /// Answers a `tools/call` with one text.
+    pub fn text(&mut self, asked: &Asked, text: &str) {
+        let text = Value::from(text);
+        self.result(
+            asked,
+            &format!(r#"{{"content":[{{"type":"text","text":{text}}}]}}"#),
+        );
+    }
+
+    /// Begins an event stream that ends with the connection; events follow with [`Self::send`].
+    pub fn stream_head(&mut self) {
+        self.must_close = true;
+        self.send(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n",
+        );
+    }
+
+    /// What it says when the test wants nothing else.
+    pub fn usual(&mut self, asked: &Asked) {
+        let session = asked.header("mcp-session-id").map(str::to_owned);
+        let is_known = |session: &String| {
+            let state = self.shared.state.lock().unwrap();
+            state.live_sessions.contains(session)
+        };
+        if asked.is("initialize") {
+            return self.initialize(asked);
+        }
+        if !session.as_ref().is_some_and(is_known) {
+            let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}"#;
+            return self.answer(404, "content-type: application/json\r\n", error);
+        }
+        if asked.method == "DELETE" {
+            let mut state = self.shared.state.lock().unwrap();
+            state
+                .live_sessions
+                .retain(|live| Some(live) != session.as_ref());
+            drop(state);
+            return self.answer(200, "", "");
+        }
+        if asked.method != "POST" {
+            return self.answer(405, "allow: POST, DELETE\r\n", "");
+        }
+        match asked.rpc_method().as_deref() {
+            Some("tools/list") => self.list(asked),
+            Some("tools/call") => self.call(asked),
+            Some("ping") => self.result(asked, "{}"),
+            Some(method) if !method.starts_with("notifications/") => {
+                let id = asked.id();
+                self.json(format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"Method not found"}}}}"#
+                ));
+            }
+            _ => self.answer(202, "", ""),
+        }
+    }
+
+    /// The usual answer to `initialize`.
+    pub fn initialize(&mut self, asked: &Asked) {
+        let (session, name) = {
+            let mut state = self.shared.state.lock().unwrap();
+            state.session_count += 1;
+            let session = format!("{}-session-{}", state.name, state.session_count);
+            state.live_sessions.push(session.clone());
+            (session, state.name.clone())
+        };
+        let version = asked.json()["params"]["protocolVersion"].to_string();
+        let document = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":{{"protocolVersion":{version},"capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"{name}","version":"1"}}}}}}"#,
+            asked.id()
+        );
+        let headers = format!("content-type: application/json\r\nmcp-session-id: {session}\r\n");
+        self.answer(200, &headers, document);
+    }
+
+    fn list(&mut self, asked: &Asked) {
+        let state = self.shared.state.lock().unwrap();
+        let (pages, name) = (state.pages.clone(), state.name.clone());
+        drop(state);
+        let prefix = format!("{name}-page-");
+        let cursor = asked.json()["params"]["cursor"].clone();
+        let index: usize = match cursor.as_str() {
+            None => 0,
+            Some(cursor) => match cursor.strip_prefix(&prefix).and_then(|n| n.parse().ok()) {
+                Some(index) => index,
+                None => {
+                    let id = asked.id();
+                    return self.json(format!(
+                        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32602,"message":"Invalid cursor"}}}}"#
+                    ));
+                }
+            },
+        };
+        let tools: Vec<String> = pages[index]
+            .iter()
+            .map(|tool| format!(r#"{{"name":"{tool}","inputSchema":{{"type":"object"}}}}"#))
+            .collect();
+        let next = if index + 1 < pages.len() {
+            format!(r#","nextCursor":"{prefix}{}""#, index + 1)
+        } else {
+            String::new()
+        };
+        self.result(
+            asked,
+            &format!(r#"{{"tools":[{}]{next}}}"#, tools.join(",")),
+        );
+    }
+
+    fn call(&mut self, asked: &Asked) {
+        let json = asked.json();
+        let name = self.shared.state.lock().unwrap().name.clone();
+        let tool = asked.tool().unwrap_or_default();
+        let text = format!("{name} {tool} {}", json["params"]["arguments"]);
+        self.text(asked, &text);
+    }
+}
+
+/// An address that refuses connections for as long as this lives.
+pub struct Refusing {
+    /// Holds the port as its own local one, so that nobody else can listen there.
+    held: TcpStream,
+    _peer: TcpListener,
+}
+
+impl Refusing {
+    /// Takes one.
+    pub fn new() -> Self {
+        let peer = TcpListener::bind("127.0.0.1:0").unwrap();
+        let held = TcpStream::connect(peer.local_addr().unwrap()).unwrap();
+        Self { held, _peer: peer }
+    }
+
+    /// An MCP endpoint there.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.held.local_addr().unwrap())
+    }
+}
+
+impl Default for Refusing {
+    fn default() -> Self {
+        Self::new()
+    }
+}

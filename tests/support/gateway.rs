@@ -1,0 +1,183 @@
+//! A gateway in the test's own process, with a state folder of its own.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    num::NonZeroUsize,
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::{Value, json};
+use shardgate::{
+    auth::{MintRequest, SignatureAlgorithm, SigningKey, mint},
+    settings::{Secret, Settings, StoreSource},
+};
+
+use super::{Backend, client::Connection};
+
+/// The virtual host of [`Plan::of`].
+pub const HOST: &str = "main";
+const SECRET: &[u8] = b"a secret only the tests know";
+
+/// What a gateway is to be started with.
+pub struct Plan {
+    document: Option<Value>,
+    shards: usize,
+    with_tokens: bool,
+    adjust: Vec<Box<dyn FnOnce(&mut Settings)>>,
+}
+
+impl Plan {
+    /// Everyone's virtual host `main` with these backends, by key and URL.
+    pub fn of(backends: &[(&str, &str)]) -> Self {
+        let backends: serde_json::Map<String, Value> = backends
+            .iter()
+            .map(|(key, url)| ((*key).to_owned(), json!({"name": key, "url": url})))
+            .collect();
+        Self::document(json!({"virtual_hosts": {HOST: {"backends": backends}}}))
+    }
+
+    /// Everyone's virtual host `main` with one backend, `a`.
+    pub fn one(backend: &Backend) -> Self {
+        Self::of(&[("a", &backend.url())])
+    }
+
+    /// A whole configuration document.
+    pub fn document(document: Value) -> Self {
+        Self {
+            document: Some(document),
+            shards: 2,
+            with_tokens: false,
+            adjust: Vec::new(),
+        }
+    }
+
+    /// No configuration document: the settings closure names the store.
+    pub fn without_document() -> Self {
+        Self {
+            document: None,
+            ..Self::document(Value::Null)
+        }
+    }
+
+    /// How many shards; 2 unless said.
+    pub fn shards(mut self, count: usize) -> Self {
+        self.shards = count;
+        self
+    }
+
+    /// Callers need a token ([`Gateway::token`]).
+    pub fn with_tokens(mut self) -> Self {
+        self.with_tokens = true;
+        self
+    }
+
+    /// Changes the settings before the start.
+    pub fn settings(mut self, adjust: impl FnOnce(&mut Settings) + 'static) -> Self {
+        self.adjust.push(Box::new(adjust));
+        self
+    }
+
+    /// Starts it.
+    pub fn start(self) -> Gateway {
+        let folder = new_folder();
+        let mut settings = Settings::testing();
+        settings.state_dir = folder.join("state");
+        settings.shards.count = NonZeroUsize::new(self.shards);
+        if let Some(document) = self.document {
+            let path = folder.join("config.json");
+            fs::write(&path, document.to_string()).unwrap();
+            settings.store.source = StoreSource::File(path);
+        }
+        if self.with_tokens {
+            settings.access.allow_anonymous = false;
+            settings.auth.secret = Some(Secret::new(SECRET));
+        }
+        for adjust in self.adjust {
+            adjust(&mut settings);
+        }
+        let inner = shardgate::gateway::Gateway::start(settings).unwrap();
+        Gateway {
+            address: inner.address.unwrap(),
+            admin_address: inner.admin_address,
+            inner: Some(inner),
+            folder,
+        }
+    }
+}
+
+/// A running gateway; stopped, and its folder removed, when dropped.
+pub struct Gateway {
+    /// The plain listener.
+    pub address: SocketAddr,
+    /// The admin listener, if it is on.
+    pub admin_address: Option<SocketAddr>,
+    inner: Option<shardgate::gateway::Gateway>,
+    folder: PathBuf,
+}
+
+impl Gateway {
+    /// A new client connection.
+    pub fn connect(&self) -> Connection {
+        Connection::open(self.address)
+    }
+
+    /// The configuration file, for tests that change it.
+    pub fn config_path(&self) -> PathBuf {
+        self.folder.join("config.json")
+    }
+
+    /// A token of this subject.
+    pub fn token(&self, subject: &str) -> String {
+        let key = SigningKey::from_secret(SECRET).unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let request = MintRequest::bootstrap(subject, subject, SignatureAlgorithm::Hs256, &key);
+        mint(&request, now.as_secs()).unwrap()
+    }
+
+    /// A metric summed over its shards, as the metrics text has it.
+    pub fn metric(&self, name: &str) -> u64 {
+        let text = shardgate::admin::text(&self.inner.as_ref().unwrap().view);
+        let mut values = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(name))
+            .filter(|rest| rest.starts_with(['{', ' ']))
+            .map(|rest| rest.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+            .peekable();
+        assert!(values.peek().is_some(), "no metric {name}");
+        // Counters and gauges of tests are small whole numbers.
+        values.sum::<f64>() as u64
+    }
+
+    /// The gateway itself.
+    pub fn inner(&self) -> &shardgate::gateway::Gateway {
+        self.inner.as_ref().unwrap()
+    }
+
+    /// Drains and ends; true: nothing was cut off.
+    pub fn stop(mut self) -> bool {
+        self.inner.take().unwrap().stop()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            inner.stop();
+        }
+        // Nothing else is in it.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A folder of this test's own.
+pub fn new_folder() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("shardgate-test-{}-{number}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}

@@ -1,0 +1,91 @@
+//! What tests that drive a whole gateway through sockets share: `#[path = "support/support.rs"]
+//! mod support;`.
+//!
+//! A gateway of the test's own, a client that sees every byte, a backend that says what the test
+//! wants. Nothing here sleeps: what must wait waits for an event, with a deadline that only a
+//! failing test reaches.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "each test binary uses a part of it"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
+
+mod backend;
+mod client;
+mod gateway;
+mod mcp;
+
+use std::{
+    sync::{Condvar, Mutex},
+    time::{Duration, Instant},
+};
+
+pub use backend::{Asked, Backend, Refusing, Script, Wire};
+pub use client::{Ask, Connection, Event, Response};
+pub use gateway::{Gateway, Plan};
+pub use mcp::{EventStream, McpClient};
+
+/// Longer than anything here takes on a busy machine; reached only by a failing test.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A gate that threads wait at until the test opens it.
+#[derive(Default)]
+pub struct Gate {
+    state: Mutex<(bool, usize)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// Opens it for good.
+    pub fn open(&self) {
+        self.state.lock().unwrap().0 = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether it is open.
+    pub fn is_open(&self) -> bool {
+        self.state.lock().unwrap().0
+    }
+
+    /// Waits until it is open.
+    pub fn wait(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.1 += 1;
+        self.changed.notify_all();
+        let (_state, late) = self
+            .changed
+            .wait_timeout_while(state, PATIENCE, |state| !state.0)
+            .unwrap();
+        assert!(!late.timed_out(), "nobody opened the gate");
+    }
+
+    /// Waits until `count` threads have come to it.
+    pub fn await_arrivals(&self, count: usize) {
+        let state = self.state.lock().unwrap();
+        let (state, late) = self
+            .changed
+            .wait_timeout_while(state, PATIENCE, |state| state.1 < count)
+            .unwrap();
+        assert!(!late.timed_out(), "{} of {count} came", state.1);
+    }
+}
+
+/// Asks again and again until `probe` has something to say.
+pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "never came true: {what}");
+        // Not for time to pass, but for others to run.
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
