@@ -123,7 +123,7 @@ impl Gateway {
             name: "shard",
         };
         let shards = shards::start(&plan, groups, {
-            let (prepared, numbers) = (prepared.clone(), numbers.clone());
+            let numbers = numbers.clone();
             move |shard: Shard<Forwarded, ToShard>| {
                 let numbers = numbers[usize::from(shard.id)].clone();
                 live(
@@ -276,6 +276,8 @@ async fn live(
     // The gateway waits for each shard's word and then ends all of them.
     let _ = asker.try_send(());
     orders.end.wait().await;
+    // The engine waits for every connection to be gone, and nobody else closes these.
+    state.upstream.targets.sweep(u64::MAX, 0);
     if let UserConfigStore::Redis(store) = state.configs.store() {
         // Otherwise the end of its socket would start a reconnect.
         store.client().stop();

@@ -8,7 +8,6 @@ use std::time::Duration;
 use shards::ReplySink;
 
 use crate::{
-    http::Span,
     link::Link,
     refusal::{Answer, Refusal},
     request::Forwarded,
@@ -40,6 +39,7 @@ pub struct Reply<'a> {
     minor: u8,
     /// `Origin` of the request, raw, when it is allowed: the reply carries CORS headers.
     origin: Option<Box<[u8]>>,
+    is_bodiless: bool,
     has_started: bool,
     is_complete: bool,
     status: u16,
@@ -53,6 +53,7 @@ impl<'a> Reply<'a> {
             keep_alive: keep_alive && minor >= 1,
             minor,
             origin: None,
+            is_bodiless: false,
             has_started: false,
             is_complete: false,
             status: 0,
@@ -60,8 +61,13 @@ impl<'a> Reply<'a> {
     }
 
     /// Lets the reply carry CORS headers for this origin.
-    pub fn allow_origin(&mut self, origin: Span, head: &[u8]) {
-        self.origin = Some(origin.slice(head).into());
+    pub fn allow_origin(&mut self, origin: &[u8]) {
+        self.origin = Some(origin.into());
+    }
+
+    /// The request was HEAD: the answer has no body (RFC 9110 section 9.3.2).
+    pub fn leave_out_body(&mut self) {
+        self.is_bodiless = true;
     }
 
     /// The connection must close after this reply.
@@ -230,7 +236,9 @@ impl<'a> Reply<'a> {
             out.extend_from_slice(b"\r\n");
         } else {
             self.length(&mut out, answer.body.len());
-            out.extend_from_slice(&answer.body);
+            if !self.is_bodiless {
+                out.extend_from_slice(&answer.body);
+            }
         }
         self.last(out).await.map(drop)
     }

@@ -77,6 +77,9 @@ pub async fn serve(shard: &Rc<ShardState>, request: &Request, reply: &mut Reply<
         // While draining, connections close after their present request.
         reply.close_after();
     }
+    if request.head.method == Method::Head {
+        reply.leave_out_body();
+    }
     let outcome = shards::task::guard(steps(shard, request, reply)).await;
     let refusal = match outcome {
         Some(Ok(())) => None,
@@ -96,6 +99,8 @@ pub async fn serve(shard: &Rc<ShardState>, request: &Request, reply: &mut Reply<
     shard.numbers.requests.add(1);
 }
 
+/// The steps. What is rare is boxed, so that the future of a call stays small: it is moved and
+/// allocated with every request.
 async fn steps(
     shard: &Rc<ShardState>,
     request: &Request,
@@ -103,18 +108,20 @@ async fn steps(
 ) -> Result<(), Refusal> {
     let head = &request.head;
     shard.access.check_origin(request.field(head.origin))?;
-    if let Some(origin) = head.origin {
-        reply.allow_origin(origin, request.head_bytes());
+    if let Some(origin) = request.field(head.origin) {
+        reply.allow_origin(origin);
     }
     shard.access.check_host(request.field(head.host))?;
     let endpoint = Endpoint::of(head.path.slice(&request.bytes))?;
     if head.method == Method::Options {
-        return crate::preflight::answer(request, reply).await;
+        return Box::pin(crate::preflight::answer(request, reply)).await;
     }
     crate::preflight::check_header_budget(&shard.settings.limits, request)?;
     let host_name = match endpoint {
         Endpoint::Mcp(host_name) => host_name,
-        Endpoint::Bootstrap(route) => return bootstrap::serve(shard, request, route, reply).await,
+        Endpoint::Bootstrap(route) => {
+            return Box::pin(bootstrap::serve(shard, request, route, reply)).await;
+        }
     };
     let principal = auth::gate::authenticate(shard, request)?;
     let config = shard.configs.of_subject(shard, &principal).await?;
@@ -131,8 +138,8 @@ async fn steps(
     };
     match head.method {
         Method::Post => post(shard, &caller, reply).await,
-        Method::Get => method::stream::open(shard, &caller, reply).await,
-        Method::Delete => method::end::end(shard, &caller, reply).await,
+        Method::Get => Box::pin(method::stream::open(shard, &caller, reply)).await,
+        Method::Delete => Box::pin(method::end::end(shard, &caller, reply)).await,
         Method::Options | Method::Head | Method::Other => Err(Refusal::Method),
     }
 }
@@ -153,7 +160,7 @@ async fn post(
     let version = crate::preflight::classify(request, &message, body)?;
     let method = message.method.map_or(&b""[..], |span| span.slice(body));
     if message.kind == Kind::Request && method == b"initialize" {
-        return method::initialize::open(shard, caller, &message, reply).await;
+        return Box::pin(method::initialize::open(shard, caller, &message, reply)).await;
     }
     let session = session_of(shard, caller)?;
     crate::preflight::check_version(version, &session)?;
@@ -180,8 +187,12 @@ async fn dispatch(
         b"tools/call" => {
             method::tools_call::call(shard, caller, session, message, started, reply).await
         }
-        b"tools/list" => method::tools_list::list(shard, caller, session, message, reply).await,
-        b"logging/setLevel" => method::log_level::set(shard, caller, session, message, reply).await,
+        b"tools/list" => {
+            Box::pin(method::tools_list::list(shard, caller, session, message, reply)).await
+        }
+        b"logging/setLevel" => {
+            Box::pin(method::log_level::set(shard, caller, session, message, reply)).await
+        }
         b"ping" => gone_is_fine(method::ping(caller, message, reply).await),
         _ => Err(Refusal::rpc(
             method::id_of(caller, message),

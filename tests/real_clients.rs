@@ -1,17 +1,28 @@
-//! Clients and servers nobody here wrote, through four shards, with and without nginx in front.
+//! Clients and servers nobody here wrote, through four shards, with and without nginx in front; and
+//! the faults of other gateways, which this one must not have.
 //!
-//! They are installed by `scripts/peers`, which `scripts/test` runs first.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail where it stands")]
+//! The clients and servers are installed by `scripts/peers`, which `scripts/test` runs first.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test may fail where it stands"
+)]
 
 #[path = "support/nginx.rs"]
 mod nginx;
 #[path = "support/peers.rs"]
 mod peers;
+#[path = "support/support.rs"]
+mod support;
 
 #[path = "real_clients/back_to_back.rs"]
 mod back_to_back;
+#[path = "real_clients/canaries.rs"]
+mod canaries;
 #[path = "real_clients/counters.rs"]
 mod counters;
+#[path = "real_clients/faults.rs"]
+mod faults;
 #[path = "real_clients/servers.rs"]
 mod servers;
 #[path = "real_clients/stage.rs"]

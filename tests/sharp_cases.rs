@@ -6,7 +6,25 @@
 #[path = "support/support.rs"]
 mod support;
 
+#[path = "sharp_cases/s11_cors.rs"]
+mod s11_cors;
 #[path = "sharp_cases/s2_duplicate_ids.rs"]
 mod s2_duplicate_ids;
 #[path = "sharp_cases/s3_session_status.rs"]
 mod s3_session_status;
+#[path = "sharp_cases/s4_upstream_session_lost.rs"]
+mod s4_upstream_session_lost;
+#[path = "sharp_cases/s5_sse_dialects.rs"]
+mod s5_sse_dialects;
+#[path = "sharp_cases/s6_encoded_bodies.rs"]
+mod s6_encoded_bodies;
+#[path = "sharp_cases/s7_byte_fidelity.rs"]
+mod s7_byte_fidelity;
+#[path = "sharp_cases/s8_slow_or_dead_backend.rs"]
+mod s8_slow_or_dead_backend;
+
+/// The text of the first content block of a call's result.
+fn text_of(response: &support::Response) -> String {
+    let result = response.result();
+    result["content"][0]["text"].as_str().unwrap().to_owned()
+}

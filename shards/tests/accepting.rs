@@ -49,6 +49,7 @@ fn connections_queued_when_the_drain_begins_are_all_served() {
                     let pass = gate.enter();
                     spawn(async move {
                         let _pass = pass;
+                        assert!(stream.has_no_delay().expect("it is open"));
                         let (result, bytes) = stream.read(Vec::new()).await;
                         assert_eq!(result.expect("the client has written"), bytes.len());
                         let (result, _) = stream.write_all(bytes).await;

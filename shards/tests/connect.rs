@@ -129,6 +129,7 @@ fn a_connection_carries_bytes_both_ways() {
                 .await
                 .expect("it connects");
             assert_eq!(stream.peer_address().expect("connected"), address);
+            assert!(stream.has_no_delay().expect("it is open"));
             let (result, _) = stream.write_all(b"hello".to_vec()).await;
             result.expect("it is taken");
             let mut answer = Vec::new();

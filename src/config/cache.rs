@@ -91,7 +91,7 @@ impl ConfigCache {
         {
             return Ok(entry.user.clone());
         }
-        self.refresh(shard, subject).await
+        Box::pin(self.refresh(shard, subject)).await
     }
 
     async fn refresh(

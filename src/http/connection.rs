@@ -10,7 +10,10 @@ use futures_util::future::{Either, select};
 use shards::{MovedSocket, Stream, deadline::now_ms};
 
 use crate::{
-    http::{ChunkDecoder, Framing, HttpRefusal, Method, Parsed, RequestHead, parse_request},
+    http::{
+        ChunkDecoder, Framing, HttpRefusal, Method, Parsed, RequestHead, header_values,
+        parse_request,
+    },
     link::Link,
     mcp::{envelope, json::DEPTH_MAX},
     refusal::Refusal,
@@ -99,6 +102,10 @@ impl Drop for OpenCount {
 }
 
 /// What became of reading a request.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time and taken apart at once; a box would be one more allocation a request"
+)]
 enum Next {
     Request(Request),
     /// The client has ended, or a limit has; nothing is owed.
@@ -170,11 +177,17 @@ impl Connection {
 
     /// Reads one request and has it served.
     async fn one(&mut self) -> Step {
-        let request = match self.read().await {
+        let mut origin = None;
+        let request = match self.read(&mut origin).await {
             Next::Request(request) => request,
             Next::Ended => return Step::Close,
             Next::Refused(refusal) => {
+                let rules = &self.shard.access;
+                let origin = origin.filter(|origin| rules.check_origin(Some(origin)).is_ok());
                 let mut reply = self.reply(false, 1);
+                if let Some(origin) = origin {
+                    reply.allow_origin(&origin);
+                }
                 let _ = reply.refuse(&Refusal::Http(refusal)).await;
                 self.linger().await;
                 return Step::Close;
@@ -212,7 +225,8 @@ impl Connection {
         let session = request.session_id();
         // What a session of this shard asks needs no second look.
         let may_open = session.is_none_or(|id| slots.owner_of(id.as_bytes()) != me);
-        if may_open && is_initialize(request) {
+        // A shard that drains places nothing: the other ones may have ended.
+        if may_open && !shard.shard.gate.is_closed() && is_initialize(request) {
             let least = shard.shard.less_loaded(shard.random());
             return if least == me {
                 Steered::Here
@@ -236,8 +250,9 @@ impl Connection {
         Reply::new(Sink::Link(&mut self.link, write_limit), keep_alive, minor)
     }
 
-    /// Reads a head and its body out of the buffer and the connection.
-    async fn read(&mut self) -> Next {
+    /// Reads a head and its body out of the buffer and the connection. The request's `Origin` is
+    /// told apart: a page may read why it was refused (market.md S11).
+    async fn read(&mut self, origin: &mut Option<Box<[u8]>>) -> Next {
         let timeouts = &self.shard.settings.timeouts;
         let (head_limit, body_limit) = (timeouts.head, timeouts.body);
         let started_ms = now_ms();
@@ -245,13 +260,17 @@ impl Connection {
             match parse_request(&self.buffer, &self.shard.head_limits) {
                 Ok(Parsed::Complete(head)) => break head,
                 Ok(Parsed::Partial) => {}
-                Err(refusal) => return Next::Refused(refusal),
+                Err(refusal) => {
+                    *origin = header_values(&self.buffer, "origin").next().map(Box::from);
+                    return Next::Refused(refusal);
+                }
             }
             let spent = Duration::from_millis(now_ms() - started_ms);
             if let Err(next) = self.fill(head_limit.saturating_sub(spent)).await {
                 return next;
             }
         };
+        *origin = head.origin.map(|span| span.slice(&self.buffer).into());
         match head.framing {
             Framing::NoBody => Next::Request(self.cut(head, 0)),
             Framing::Length(length) => {
@@ -382,9 +401,11 @@ impl Connection {
             }
         };
         let write_limit = self.shard.settings.timeouts.write;
+        let mut has_begun = false;
         loop {
             match parts.next().await {
                 Ok(Some(bytes)) => {
+                    has_begun = true;
                     self.link.deadline().arm(write_limit);
                     let (result, bytes) = self.link.write_all(bytes).await;
                     self.link.deadline().disarm();
@@ -396,7 +417,18 @@ impl Connection {
                 Ok(None) => {
                     return keep_alive && minor >= 1 && !self.shard.shard.gate.is_closed();
                 }
-                Err(_) => return false,
+                Err(_) => {
+                    // The owner has ended: a drain's end, or its death.
+                    if !has_begun {
+                        let refusal = if self.shard.shard.gate.is_closed() {
+                            Refusal::Draining
+                        } else {
+                            Refusal::Internal
+                        };
+                        let _ = self.reply(false, minor).refuse(&refusal).await;
+                    }
+                    return false;
+                }
             }
         }
     }
@@ -463,6 +495,10 @@ enum Steered {
 }
 
 /// What to do after a request.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time and taken apart at once; a box would be one more allocation a request"
+)]
 enum Step {
     Again,
     Close,

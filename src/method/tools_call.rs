@@ -43,7 +43,7 @@ pub async fn call(
         .ok_or_else(|| Refusal::rpc(id, -32602, "Invalid params: name"))?;
     if caller.host.is_ambiguous && session.exposed.borrow().is_empty() {
         // Prefixes alone do not tell the backend: learn the exact names first.
-        tools_list::gather(shard, caller, session).await;
+        Box::pin(tools_list::gather(shard, caller, session)).await;
     }
     let learned = session.exposed.borrow().clone();
     let route = route_tool(&caller.host, &learned, &name)
@@ -73,7 +73,9 @@ pub async fn call(
             Some(opened) => opened,
             None => {
                 let patience = shard.upstream.limits.first_byte;
-                match open::ensure(shard, session, &caller.host, route.backend, patience).await {
+                let opening =
+                    open::ensure(shard, session, &caller.host, route.backend, patience);
+                match Box::pin(opening).await {
                     Ok(opened) => opened,
                     Err(fault) => break Err(Cut::Backend(fault)),
                 }

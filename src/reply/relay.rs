@@ -85,15 +85,14 @@ pub async fn relay(
             Ok(())
         }
         ReplyForm::Stream => {
-            Stream {
+            let stream = Stream {
                 shard,
                 call,
                 exchange,
                 reply,
                 has_head: false,
-            }
-            .relay()
-            .await
+            };
+            Box::pin(stream.relay()).await
         }
     }
 }

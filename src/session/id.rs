@@ -24,6 +24,10 @@ const MAC_BYTES: usize = 16;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
+fn is_of_alphabet(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
+}
+
 /// A session's id. Never printed: it is a secret of the client's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId([u8; ID_BYTES]);
@@ -37,7 +41,7 @@ impl SessionId {
     /// Whether the bytes have the form of an id. Says nothing of their being genuine.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: [u8; ID_BYTES] = bytes.try_into().ok()?;
-        let well_formed = bytes[0] == VERSION && bytes.iter().all(|byte| ALPHABET.contains(byte));
+        let well_formed = bytes[0] == VERSION && bytes.iter().all(|byte| is_of_alphabet(*byte));
         well_formed.then_some(Self(bytes))
     }
 }
@@ -69,7 +73,7 @@ impl IdKeys {
         let fingerprint = hmac::sign(&key, b"shardgate session key id");
         let key_id = ALPHABET[usize::from(fingerprint.as_ref()[0] & 63)];
         let mut node_part = [0; NODE_BYTES];
-        if node.len() == NODE_BYTES && node.bytes().all(|byte| ALPHABET.contains(&byte)) {
+        if node.len() == NODE_BYTES && node.bytes().all(is_of_alphabet) {
             node_part.copy_from_slice(node.as_bytes());
         } else {
             let digest = ring::digest::digest(&ring::digest::SHA256, node.as_bytes());

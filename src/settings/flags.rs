@@ -482,7 +482,7 @@ mod tests {
         };
         assert_eq!(
             (lifetime, algorithm),
-            (Duration::from_secs(300), Algorithm::Rs512)
+            (Duration::from_secs(300), Some(Algorithm::Rs512))
         );
         let version = parse("shardgate version --json").unwrap().command;
         assert!(matches!(version, Command::Version { json: true }));

@@ -256,8 +256,8 @@ pub const SETTINGS: &[Setting] = &[
     row(Access, "mcp-allowed-origins", Many("ORIGIN"),
         "Browser origins that may call besides those on loopback, as https://app.example."),
     row(Access, "mcp-allowed-hosts", Many("HOST"),
-        "Host names requests may be for; a name without port matches any port. None: loopback \
-         names when all listeners are on loopback, else not checked."),
+        "Host names requests may be for; without port: any port. None: loopback names \
+         if all listeners are, else any."),
     row(Access, "default-virtual-host", NAME,
         "The virtual host of requests whose path names none."),
 

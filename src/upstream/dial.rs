@@ -81,7 +81,7 @@ impl Upstream {
         if !target.breaker.admit(now_ms()) {
             return Err(CallFault::CircuitOpen);
         }
-        let result = self.dial_now(target).await;
+        let result = Box::pin(self.dial_now(target)).await;
         if result.is_err() {
             target.breaker.failed(now_ms());
         }

@@ -6,6 +6,7 @@
 
 use std::{rc::Rc, time::Duration};
 
+use futures_util::future::join_all;
 use shards::{deadline::now_ms, notify::Event, spawn};
 
 use crate::{
@@ -20,6 +21,7 @@ use crate::{
     },
 };
 
+const LIST_CHANGED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 /// Pauses between attempts to open backends that were missing, ms: first and longest.
 const JOIN_PAUSE_MS: (u64, u64) = (500, 30_000);
 
@@ -260,13 +262,18 @@ pub fn end_all(shard: &Rc<ShardState>, session: &Session) {
     }
 }
 
+/// Indices of the backends that are not open.
+fn missing_of(session: &Session) -> Vec<usize> {
+    let links = session.all_backends();
+    let is_missing =
+        |(index, link): (usize, &Rc<BackendSession>)| link.open().is_none().then_some(index);
+    links.iter().enumerate().filter_map(is_missing).collect()
+}
+
 /// Keeps trying to open the backends that are missing, and tells the client when one has come.
 pub fn join_late(shard: &Rc<ShardState>, session: &Rc<Session>, host: &Rc<VirtualHost>) {
-    let is_complete = session
-        .all_backends()
-        .iter()
-        .all(|link| link.open().is_some());
-    if is_complete || session.is_joining.replace(true) {
+    let mut missing = missing_of(session);
+    if missing.is_empty() || session.is_joining.replace(true) {
         return;
     }
     let (shard, session, host) = (shard.clone(), session.clone(), host.clone());
@@ -280,24 +287,24 @@ pub fn join_late(shard: &Rc<ShardState>, session: &Rc<Session>, host: &Rc<Virtua
             if session.has_ended.get() || !is_current || shard.shard.gate.is_closed() {
                 break;
             }
-            let mut has_come = false;
-            let mut is_complete = true;
-            for (index, link) in session.all_backends().iter().enumerate() {
-                if link.open().is_some() {
-                    continue;
+            missing.extend(missing_of(&session));
+            missing.sort_unstable();
+            missing.dedup();
+            // One that is silent must not hold up the news of another.
+            let attempts = missing.iter().map(|&index| {
+                let (shard, session, host) = (&shard, &session, &host);
+                async move {
+                    let patience = shard.upstream.limits.fan_out;
+                    // It may have come meanwhile; the client has not been told.
+                    let outcome = ensure(shard, session, host, index, patience).await;
+                    if outcome.is_ok() {
+                        session.inbox.post(LIST_CHANGED);
+                    }
+                    outcome.err().map(|_| index)
                 }
-                let patience = shard.upstream.limits.first_byte;
-                match ensure(&shard, &session, &host, index, patience).await {
-                    Ok(_) => has_come = true,
-                    Err(_) => is_complete = false,
-                }
-            }
-            if has_come {
-                session
-                    .inbox
-                    .post(br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
-            }
-            if is_complete {
+            });
+            missing = join_all(attempts).await.into_iter().flatten().collect();
+            if missing.is_empty() {
                 break;
             }
             pause_ms = (pause_ms * 2).min(JOIN_PAUSE_MS.1);

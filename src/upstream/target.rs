@@ -83,8 +83,11 @@ impl Target {
 /// All targets of a shard.
 #[derive(Debug, Default)]
 pub struct Targets {
-    known: RefCell<HashMap<(bool, Box<str>, u16), Rc<Target>>>,
+    known: RefCell<HashMap<Address, Rc<Target>>>,
 }
+
+/// Whether with TLS, host, port.
+type Address = (bool, Box<str>, u16);
 
 impl Targets {
     /// The target of an absolute `http` or `https` URL, and the path and query to ask there.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::{
-    SECRET, curl,
+    caller::{SECRET, curl},
     process::{Finished, Folder, Process, run},
 };
 
@@ -59,7 +59,10 @@ fn anonymous_service_is_refused_beyond_this_host_unless_it_is_meant() {
     let (process, _home) = anyone(&["--address", "0.0.0.0:0", "--allow-anonymous-remote"]);
     let port = process.address().port();
     let answer = curl(&[&format!("http://127.0.0.1:{port}/mcp")]);
-    assert_eq!(answer.status, 400, "the anonymous user has no configuration");
+    assert_eq!(
+        answer.status, 400,
+        "the anonymous user has no configuration"
+    );
 }
 
 #[test]
@@ -176,7 +179,10 @@ fn a_faulty_document_is_refused_before_anything_is_bound() {
     let finished = refused(&["--config-file", &document, "--allow-anonymous"]);
     let lines = finished.complaints();
     assert_eq!(lines.len(), 1, "{lines:#?}");
-    assert!(lines[0].starts_with(&format!("error: {document}:2:4: ")), "{lines:#?}");
+    assert!(
+        lines[0].starts_with(&format!("error: {document}:2:4: ")),
+        "{lines:#?}"
+    );
 
     let checked = run(&home, &["config", "check", &document], "");
     assert_eq!(checked.code, 2);
@@ -191,10 +197,16 @@ fn config_check_counts_what_is_good_and_ends_with_0() {
         r#"{"users":{"a":{"virtual_hosts":{}},"b":{"virtual_hosts":{}}}}"#,
     );
     let checked = run(&home, &["config", "check", &document], "");
-    assert_eq!((checked.code, &*checked.stdout), (0, "2 user configurations\n"));
+    assert_eq!(
+        (checked.code, &*checked.stdout),
+        (0, "2 user configurations\n")
+    );
     let settings = ["--config-file", &document, "--allow-anonymous"];
     let checked = run(&home, &[&["config", "check"][..], &settings].concat(), "");
-    assert_eq!((checked.code, &*checked.stdout), (0, "2 user configurations\n"));
+    assert_eq!(
+        (checked.code, &*checked.stdout),
+        (0, "2 user configurations\n")
+    );
 }
 
 #[test]
@@ -223,7 +235,10 @@ fn config_get_reads_a_user_from_a_file() {
     let found = get("a");
     assert_eq!(found.code, 0, "{found:?}");
     let config: Value = serde_json::from_str(&found.stdout).unwrap();
-    assert_eq!(config["virtual_hosts"]["v"]["backends"], serde_json::json!({}));
+    assert_eq!(
+        config["virtual_hosts"]["v"]["backends"],
+        serde_json::json!({})
+    );
     let none = get("nobody");
     assert_eq!((none.code, &*none.stdout), (1, ""));
     assert!(none.stderr.contains("no configuration"), "{none:?}");
@@ -233,11 +248,7 @@ fn config_get_reads_a_user_from_a_file() {
 fn a_minted_token_is_let_in_by_a_gateway_with_the_generated_secret() {
     let home = Folder::new();
     let state = home.file("state");
-    let mint = |subject: &str| {
-        let words = ["token", "mint", "--subject", subject];
-        // The state folder is the process's own setting: a variable names it here.
-        run(&home, &words, "")
-    };
+    let mint = |subject: &str| run(&home, &["token", "mint", "--subject", subject], "");
     let first = mint("a");
     assert_eq!(first.code, 0, "{first:?}");
     let secret = first
@@ -247,7 +258,11 @@ fn a_minted_token_is_let_in_by_a_gateway_with_the_generated_secret() {
         .unwrap_or_else(|| panic!("no way to serve is named: {first:?}"))
         .to_owned();
     let second = mint("a");
-    assert_eq!((second.code, &*second.stderr), (0, ""), "the secret is made once");
+    assert_eq!(
+        (second.code, &*second.stderr),
+        (0, ""),
+        "the secret is made once"
+    );
 
     let document = home.write("users.json", r#"{"users":{"a":{"virtual_hosts":{}}}}"#);
     let secret = format!("file:{secret}");
@@ -282,5 +297,8 @@ fn version_can_be_read_by_programs() {
     assert_eq!(version["name"], "shardgate");
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
     let plain = run(&home, &["version"], "");
-    assert_eq!(plain.stdout, format!("shardgate {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        plain.stdout,
+        format!("shardgate {}\n", env!("CARGO_PKG_VERSION"))
+    );
 }

@@ -70,10 +70,10 @@ fn python_counts_over_fresh_connections() {
 fn the_inspector_counts_with_a_process_for_each_session() {
     let backend = sample(BackendKind::Counter, ReplyKind::Json);
     let stage = Stage::open(&[("counter", &backend.url())]);
-    let options = ["--sessions", "6", "--calls", "1", "--concurrency", "2"];
+    let options = ["--sessions", "4", "--calls", "1", "--concurrency", "2"];
     drive_well(Client::Inspector, &stage.url(), None, &options);
     let totals = stage.totals();
-    assert_eq!((totals.calls, backend.calls()), (6, 6));
+    assert_eq!((totals.calls, backend.calls()), (4, 4));
     stage.end();
     assert_eq!(backend.stop(), 0);
 }

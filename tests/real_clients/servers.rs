@@ -7,15 +7,23 @@ use crate::{
 
 #[test]
 fn everything_fastmcp_and_memory_are_one_server() {
-    let (everything, fastmcp, memory) =
-        (Server::everything(), Server::fastmcp(false), Server::memory());
+    let (everything, fastmcp, memory) = (
+        Server::everything(),
+        Server::fastmcp(false),
+        Server::memory(),
+    );
     let stage = Stage::open(&[
         ("everything", &everything.url),
         ("fastmcp", &fastmcp.url),
         ("memory", &memory.url),
     ]);
     let url = stage.url();
-    for client in [Client::Sdk1, Client::Client2, Client::Python, Client::Inspector] {
+    for client in [
+        Client::Sdk1,
+        Client::Client2,
+        Client::Python,
+        Client::Inspector,
+    ] {
         let list = ["--mode", "list", "--sessions", "1", "--calls", "1"];
         let report = drive_well(client, &url, None, &list);
         // 13 of everything, 3 of fastmcp, 9 of memory.
@@ -26,7 +34,16 @@ fn everything_fastmcp_and_memory_are_one_server() {
         ("echo", "fastmcp-echo"),
         ("echo", "everything-echo"),
     ] {
-        let options = ["--mode", mode, "--tool", tool, "--sessions", "2", "--calls", "4"];
+        let options = [
+            "--mode",
+            mode,
+            "--tool",
+            tool,
+            "--sessions",
+            "2",
+            "--calls",
+            "4",
+        ];
         drive_well(Client::Sdk1, &url, None, &options);
     }
     stage.end();

@@ -1,25 +1,18 @@
-//! What every test here plays on: a gateway with four shards, its backends, its counters.
+//! What every test here plays on: a gateway with four shards, nginx in front where it is wanted,
+//! and the gateway's counters.
 
-use std::{
-    net::SocketAddr,
-    num::NonZeroUsize,
-    path::PathBuf,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::path::PathBuf;
 
 use loadgen::backend::{Backend, BackendKind, BackendOptions, ReplyKind};
-use serde_json::{Value, json};
-use shardgate::{
-    gateway::Gateway,
-    settings::{Secret, Settings, StoreSource},
+
+use crate::{
+    nginx::Nginx,
+    support::{Gateway, Plan},
 };
 
-use crate::nginx::Nginx;
-
-/// A running gateway, stopped cleanly by `end`.
+/// A running gateway, stopped by `end`.
 pub(crate) struct Stage {
-    gateway: Gateway,
-    folder: PathBuf,
+    pub(crate) gateway: Gateway,
     nginx: Option<Nginx>,
 }
 
@@ -33,93 +26,68 @@ pub(crate) struct Totals {
     pub(crate) failures: u64,
 }
 
+/// Counters that stay at zero while all is well.
+const FAILURES: [&str; 9] = [
+    "shardgate_calls_failed_total",
+    "shardgate_refused_total",
+    "shardgate_panics_total",
+    "shardgate_backend_sessions_failed_total",
+    "shardgate_backend_sessions_reopened_total",
+    "shardgate_backend_deletes_failed_total",
+    "shardgate_lists_partial_total",
+    "shardgate_ring_full_total",
+    "shardgate_accept_errors_total",
+];
+
 impl Stage {
-    /// Four shards, these servers merged for anyone.
-    pub(crate) fn open(servers: &[(&str, &str)]) -> Self {
-        let servers: serde_json::Map<String, Value> = servers
-            .iter()
-            .map(|(name, url)| ((*name).to_owned(), json!({"url": url})))
-            .collect();
-        Self::start(&json!({"mcpServers": servers}), None)
+    /// Four shards, these backends merged for anyone.
+    pub(crate) fn open(backends: &[(&str, &str)]) -> Self {
+        Self::start(Plan::of(backends))
     }
 
-    /// Four shards, this configuration; with a secret, tokens signed with it are asked for.
-    pub(crate) fn start(document: &Value, secret: Option<&str>) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("shardgate-clients-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        let file = folder.join("users.json");
-        std::fs::write(&file, document.to_string()).unwrap();
-        let mut settings = Settings::testing();
-        settings.shards.count = NonZeroUsize::new(4);
-        settings.store.source = StoreSource::File(file);
-        settings.state_dir = folder.join("state");
-        if let Some(secret) = secret {
-            settings.access.allow_anonymous = false;
-            settings.auth.secret = Some(Secret::new(secret));
-        }
-        let gateway = Gateway::start(settings).unwrap();
+    /// Four shards of this plan.
+    pub(crate) fn start(plan: Plan) -> Self {
         Self {
-            gateway,
-            folder,
+            gateway: plan.shards(4).start(),
             nginx: None,
         }
     }
 
     /// Puts nginx in front, with this many kept connections to the gateway.
     pub(crate) fn behind_nginx(mut self, kept: u32) -> Self {
-        let upstream = self.gateway.address.unwrap();
-        self.nginx = Some(Nginx::start(&self.folder, upstream, kept));
+        let folder: PathBuf = self.gateway.config_path().parent().unwrap().to_owned();
+        self.nginx = Some(Nginx::start(&folder, self.gateway.address, kept));
         self
     }
 
     /// Where clients come to.
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> std::net::SocketAddr {
         match &self.nginx {
             Some(nginx) => nginx.address,
-            None => self.gateway.address.unwrap(),
+            None => self.gateway.address,
         }
     }
 
-    /// The endpoint of the default virtual host.
+    /// The endpoint of the virtual host.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}/mcp", self.address())
+        format!("http://{}/servers/main/mcp", self.address())
     }
 
     /// The counters as they are.
     pub(crate) fn totals(&self) -> Totals {
-        let view = &self.gateway.view;
-        let mut totals = Totals {
-            handed_over: 0,
-            forwarded: 0,
-            calls: 0,
-            failures: 0,
-        };
-        for engine in view.engine.iter() {
-            totals.handed_over += engine.handed_over.value();
-            totals.forwarded += engine.forwarded.value();
-            totals.failures += engine.ring_full.value() + engine.accept_errors.value();
+        let metric = |name| self.gateway.metric(name);
+        Totals {
+            handed_over: metric("shardgate_handed_over_total"),
+            forwarded: metric("shardgate_forwarded_total"),
+            calls: metric("shardgate_calls_total"),
+            failures: FAILURES.into_iter().map(metric).sum(),
         }
-        for numbers in view.numbers.iter() {
-            totals.calls += numbers.calls.value();
-            totals.failures += numbers.calls_failed.value()
-                + numbers.refused.value()
-                + numbers.panics.value()
-                + numbers.backend_open_failed.value()
-                + numbers.backend_reopened.value()
-                + numbers.backend_end_failed.value()
-                + numbers.lists_partial.value();
-        }
-        totals
     }
 
     /// Stops everything; nothing may be cut off.
     pub(crate) fn end(self) {
         drop(self.nginx);
         assert!(self.gateway.stop(), "the gateway drained cleanly");
-        std::fs::remove_dir_all(&self.folder).unwrap();
     }
 }
 

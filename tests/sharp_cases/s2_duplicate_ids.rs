@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Barrier};
 
-use crate::support::{Asked, Backend, Gate, McpClient, Plan, Wire};
+use crate::{
+    support::{Asked, Backend, Gate, McpClient, Plan, Wire},
+    text_of,
+};
 
 /// A backend whose tool `slow` answers only once the gate is open.
 fn with_slow_tool() -> (Backend, Arc<Gate>) {
@@ -17,13 +20,6 @@ fn with_slow_tool() -> (Backend, Arc<Gate>) {
         }
     });
     (backend, gate)
-}
-
-fn text_of(response: &crate::support::Response) -> String {
-    response.result()["content"][0]["text"]
-        .as_str()
-        .unwrap()
-        .to_owned()
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! else.
 
 use std::{
+    collections::HashMap,
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
@@ -11,7 +12,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use super::{client::find, eventually};
 
@@ -69,7 +70,19 @@ impl Backend {
         tools: &[&str],
         script: impl Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::scripted_at(anywhere, name, tools, script)
+    }
+
+    /// The same at an address of the test's choice, such as one that refused until now.
+    pub fn scripted_at(
+        address: SocketAddr,
+        name: &str,
+        tools: &[&str],
+        script: impl Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync + 'static,
+    ) -> Self {
+        // Who refused there until now may take a moment to be gone.
+        let listener = eventually("the port is free", || TcpListener::bind(address).ok());
         let shared = Arc::new(Shared {
             address: listener.local_addr().unwrap(),
             script: Box::new(script),
@@ -258,9 +271,16 @@ impl Asked {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 
+    /// A member of the message, raw: what does not fit a number type is a value all the same.
+    fn member(&self, name: &str) -> Option<Box<RawValue>> {
+        let mut members: HashMap<String, Box<RawValue>> =
+            serde_json::from_slice(&self.body).ok()?;
+        members.remove(name)
+    }
+
     /// The JSON-RPC method.
     pub fn rpc_method(&self) -> Option<String> {
-        Some(self.json()["method"].as_str()?.to_owned())
+        serde_json::from_str(self.member("method")?.get()).ok()
     }
 
     /// Whether it is this JSON-RPC method.
@@ -268,16 +288,18 @@ impl Asked {
         self.rpc_method().as_deref() == Some(method)
     }
 
-    /// The JSON-RPC id, as JSON text.
+    /// The JSON-RPC id, raw.
     pub fn id(&self) -> String {
-        self.json()["id"].to_string()
+        let id = self.member("id");
+        id.map_or_else(|| "null".to_owned(), |id| id.get().to_owned())
     }
 
     /// The tool a `tools/call` is for.
     pub fn tool(&self) -> Option<String> {
-        let json = self.json();
-        let name = json["params"]["name"].as_str()?;
-        self.is("tools/call").then(|| name.to_owned())
+        let mut params: HashMap<String, Box<RawValue>> =
+            serde_json::from_str(self.member("params")?.get()).ok()?;
+        let name = serde_json::from_str(params.remove("name")?.get()).ok()?;
+        self.is("tools/call").then_some(name)
     }
 }
 
@@ -328,6 +350,14 @@ impl Wire<'_> {
         ));
     }
 
+    /// Answers a request with a JSON-RPC error.
+    pub fn error(&mut self, asked: &Asked, code: i64, message: &str) {
+        let id = asked.id();
+        self.json(format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{message}"}}}}"#
+        ));
+    }
+
     /// Answers a `tools/call` with one text.
     pub fn text(&mut self, asked: &Asked, text: &str) {
         let text = Value::from(text);
@@ -375,10 +405,7 @@ impl Wire<'_> {
             Some("tools/call") => self.call(asked),
             Some("ping") => self.result(asked, "{}"),
             Some(method) if !method.starts_with("notifications/") => {
-                let id = asked.id();
-                self.json(format!(
-                    r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"Method not found"}}}}"#
-                ));
+                self.error(asked, -32601, "Method not found");
             }
             _ => self.answer(202, "", ""),
         }
@@ -412,12 +439,7 @@ impl Wire<'_> {
             None => 0,
             Some(cursor) => match cursor.strip_prefix(&prefix).and_then(|n| n.parse().ok()) {
                 Some(index) => index,
-                None => {
-                    let id = asked.id();
-                    return self.json(format!(
-                        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32602,"message":"Invalid cursor"}}}}"#
-                    ));
-                }
+                None => return self.error(asked, -32602, "Invalid cursor"),
             },
         };
         let tools: Vec<String> = pages[index]
@@ -446,9 +468,10 @@ impl Wire<'_> {
 
 /// An address that refuses connections for as long as this lives.
 pub struct Refusing {
+    /// Gone first: that resets the other's connection, which then leaves no `TIME_WAIT` behind.
+    _peer: TcpListener,
     /// Holds the port as its own local one, so that nobody else can listen there.
     held: TcpStream,
-    _peer: TcpListener,
 }
 
 impl Refusing {
@@ -456,12 +479,17 @@ impl Refusing {
     pub fn new() -> Self {
         let peer = TcpListener::bind("127.0.0.1:0").unwrap();
         let held = TcpStream::connect(peer.local_addr().unwrap()).unwrap();
-        Self { held, _peer: peer }
+        Self { _peer: peer, held }
+    }
+
+    /// The address.
+    pub fn address(&self) -> SocketAddr {
+        self.held.local_addr().unwrap()
     }
 
     /// An MCP endpoint there.
     pub fn url(&self) -> String {
-        format!("http://{}/mcp", self.held.local_addr().unwrap())
+        format!("http://{}/mcp", self.address())
     }
 }
 

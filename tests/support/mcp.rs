@@ -69,7 +69,8 @@ impl McpClient {
         }
     }
 
-    fn authorize(&self, ask: Ask) -> Ask {
+    /// Adds the token, if there is one.
+    pub fn authorize(&self, ask: Ask) -> Ask {
         match &self.token {
             Some(token) => ask.with("authorization", &format!("Bearer {token}")),
             None => ask,

@@ -48,9 +48,11 @@ fn search_path() -> String {
     let prefix = String::from_utf8(output.stdout).unwrap();
     let prefix = prefix.trim();
     let mut folders = prefix.split(':').map(Path::new);
-    let are_there = ["node", "mcp-inspector", "python"]
-        .iter()
-        .all(|program| folders.next().is_some_and(|folder| folder.join(program).exists()));
+    let are_there = ["node", "mcp-inspector", "python"].iter().all(|program| {
+        folders
+            .next()
+            .is_some_and(|folder| folder.join(program).exists())
+    });
     assert!(
         are_there,
         "the third-party clients are not installed: run scripts/peers first"
@@ -83,7 +85,10 @@ pub(crate) fn drive(client: Client, url: &str, token: Option<&str>, options: &[&
     }
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    let report = said.lines().last().and_then(|line| serde_json::from_str(line).ok());
+    let report = said
+        .lines()
+        .last()
+        .and_then(|line| serde_json::from_str(line).ok());
     let Some(report) = report else {
         let complaint = String::from_utf8_lossy(&output.stderr);
         panic!("{client:?} gave no report: {said}{complaint}");

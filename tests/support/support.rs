@@ -30,7 +30,7 @@ use std::{
 pub use backend::{Asked, Backend, Refusing, Script, Wire};
 pub use client::{Ask, Connection, Event, Response};
 pub use gateway::{Gateway, Plan};
-pub use mcp::{EventStream, McpClient};
+pub use mcp::{EventStream, McpClient, VERSION, call_body, initialize_body};
 
 /// Longer than anything here takes on a busy machine; reached only by a failing test.
 pub const PATIENCE: Duration = Duration::from_secs(30);

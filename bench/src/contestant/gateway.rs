@@ -76,7 +76,9 @@ fn prepare(
     fs::write(&users, user_config(backends).to_string())?;
     let (address, admin) = (free_address()?, free_address()?);
     let cpus: Vec<String> = plan.cpus.iter().map(usize::to_string).collect();
-    let mut command = Command::new(plan.program);
+    // The process starts in a folder of its own: a relative path would be another one there.
+    let program = fs::canonicalize(plan.program)?;
+    let mut command = Command::new(program);
     command.arg("serve");
     for (flag, value) in [
         ("--address", address.to_string()),
