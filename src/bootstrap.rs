@@ -3,6 +3,8 @@
 
 use std::rc::Rc;
 
+use shards::clock::unix_s;
+
 use crate::{
     auth::{MintRequest, SignatureAlgorithm, SigningKey, mint},
     config::{
@@ -16,7 +18,7 @@ use crate::{
     refusal::{Answer, Refusal},
     reply::Reply,
     request::{Request, gone_is_fine},
-    shard_state::{ShardState, now_unix_s},
+    shard_state::ShardState,
 };
 
 /// What the helpers need.
@@ -79,7 +81,7 @@ fn token(shard: &ShardState, bootstrap: &Bootstrap, user: &str) -> Result<Answer
         audience: &rules.audience,
         ..MintRequest::bootstrap(user, user, bootstrap.algorithm, &bootstrap.key)
     };
-    let token = mint(&wanted, now_unix_s()).map_err(|_| Refusal::Internal)?;
+    let token = mint(&wanted, unix_s()).map_err(|_| Refusal::Internal)?;
     Ok(plain(200, &token))
 }
 

@@ -177,8 +177,8 @@ impl Gateway {
         self.shards.fallback_reason.as_deref()
     }
 
-    /// Stops accepting, finishes what runs within the drain time-out, ends. True: nothing was cut
-    /// off and no shard had died.
+    /// Stops accepting, finishes what runs within the drain time-out, cuts off the rest, ends. False
+    /// when a shard had died or did not end in time.
     pub fn stop(mut self) -> bool {
         self.view.is_draining.store(true, Ordering::Relaxed);
         let started = Instant::now();
@@ -345,7 +345,8 @@ fn take(
             let state = state.clone();
             shards::spawn(async move {
                 let head = &request.head;
-                let mut reply = Reply::new(Sink::Ring(reply), head.keep_alive, head.minor);
+                let gate = state.shard.gate.clone();
+                let mut reply = Reply::new(Sink::Ring(reply), gate, head.keep_alive, head.minor);
                 request::serve(&state, &request, &mut reply).await;
             });
         }

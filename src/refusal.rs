@@ -87,6 +87,7 @@ pub struct Answer {
 
 const CHALLENGE: &str = "www-authenticate: Bearer\r\n";
 const CHALLENGE_INVALID: &str = "www-authenticate: Bearer error=\"invalid_token\"\r\n";
+const ALLOW: &str = "allow: GET, POST, DELETE, OPTIONS\r\n";
 const RETRY: &str = "retry-after: 1\r\n";
 
 impl Refusal {
@@ -100,6 +101,8 @@ impl Refusal {
         match self {
             Self::Http(refusal) => Answer {
                 must_close: true,
+                // RFC 9110 section 15.5.6: a 405 says what is allowed.
+                headers: if refusal.status == 405 { ALLOW } else { "" },
                 ..text(refusal.status, refusal.reason)
             },
             Self::Origin => text(403, "Forbidden: Origin header is not allowed"),
@@ -128,7 +131,7 @@ impl Refusal {
                 must_close: false,
             },
             Self::Method => Answer {
-                headers: "allow: GET, POST, DELETE, OPTIONS\r\n",
+                headers: ALLOW,
                 ..text(405, "Method Not Allowed")
             },
             Self::Accept => rpc(

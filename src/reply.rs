@@ -5,7 +5,7 @@ pub mod relay;
 
 use std::time::Duration;
 
-use shards::ReplySink;
+use shards::{ReplySink, gate::Gate};
 
 use crate::{
     link::Link,
@@ -33,6 +33,8 @@ pub enum Sink<'a> {
 #[derive(Debug)]
 pub struct Reply<'a> {
     sink: Sink<'a>,
+    /// Closed: the shard drains, and connections end with their present reply.
+    gate: Gate,
     /// The connection stays open after it.
     keep_alive: bool,
     /// HTTP/1.x of the request.
@@ -47,9 +49,10 @@ pub struct Reply<'a> {
 
 impl<'a> Reply<'a> {
     /// A reply that has not begun.
-    pub fn new(sink: Sink<'a>, keep_alive: bool, minor: u8) -> Self {
+    pub fn new(sink: Sink<'a>, gate: Gate, keep_alive: bool, minor: u8) -> Self {
         Self {
             sink,
+            gate,
             keep_alive: keep_alive && minor >= 1,
             minor,
             origin: None,
@@ -68,11 +71,6 @@ impl<'a> Reply<'a> {
     /// The request was HEAD: the answer has no body (RFC 9110 section 9.3.2).
     pub fn leave_out_body(&mut self) {
         self.is_bodiless = true;
-    }
-
-    /// The connection must close after this reply.
-    pub fn close_after(&mut self) {
-        self.keep_alive = false;
     }
 
     /// Whether the reply was written to its end and the connection may go on.
@@ -145,6 +143,7 @@ impl<'a> Reply<'a> {
     /// Starts a head: status line, connection, CORS.
     pub fn head(&mut self, out: &mut Vec<u8>, status: u16) {
         self.status = status;
+        self.keep_alive &= !self.gate.is_closed();
         out.extend_from_slice(status_line(status));
         if !self.keep_alive {
             out.extend_from_slice(b"connection: close\r\n");

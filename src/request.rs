@@ -73,10 +73,6 @@ pub struct Caller<'a> {
 /// Serves one request. Whatever happens, a panic included, it has one answer or its connection ends.
 pub async fn serve(shard: &Rc<ShardState>, request: &Request, reply: &mut Reply<'_>) {
     let _pass = shard.shard.gate.enter();
-    if shard.shard.gate.is_closed() {
-        // While draining, connections close after their present request.
-        reply.close_after();
-    }
     if request.head.method == Method::Head {
         reply.leave_out_body();
     }
@@ -208,7 +204,7 @@ pub fn session_of(shard: &ShardState, caller: &Caller<'_>) -> Result<Rc<Session>
         return Err(Refusal::NoSession);
     }
     let id = caller.request.session_id().ok_or(Refusal::UnknownSession)?;
-    let now = shards::deadline::now_ms();
+    let now = shards::clock::coarse_ms();
     let host = &caller.host.name;
     let session = shard
         .sessions
@@ -239,6 +235,6 @@ impl<'a> InFlight<'a> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.in_flight.set(self.0.in_flight.get() - 1);
-        self.0.used_ms.set(shards::deadline::now_ms());
+        self.0.used_ms.set(shards::clock::coarse_ms());
     }
 }

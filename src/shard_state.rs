@@ -4,7 +4,6 @@ use std::{
     cell::{Cell, RefCell},
     rc::Rc,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use shards::{Shard, deadline::now_ms};
@@ -129,11 +128,4 @@ impl ShardState {
             .sweep(now, self.upstream.limits.idle_ms_max);
         self.configs.sweep(now);
     }
-}
-
-/// Seconds since 1970, for token claims.
-pub fn now_unix_s() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }

@@ -1,12 +1,14 @@
 //! The backend side: where a backend is, a connection to it, one exchange with a deadline, and the
 //! backend's part of a session.
 
+pub mod answer;
 pub mod body;
 pub mod breaker;
 pub mod dial;
 pub mod exchange;
 pub mod fault;
 pub mod inflate;
+pub mod listen;
 pub mod log_level;
 pub mod open;
 pub mod request;

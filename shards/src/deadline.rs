@@ -1,4 +1,4 @@
-//! Deadlines of connections: a table the shard walks every [`TICK`], not a runtime timer each.
+//! Deadlines of connections: a table the shard walks every [`TICK`](crate::clock::TICK), not a runtime timer each.
 //!
 //! When a deadline passes the socket is shut down, so that the pending operation ends by itself:
 //! no operation the kernel owns is ever dropped for a time limit (rule D3). Arming costs one store.
@@ -7,24 +7,19 @@ use std::{
     cell::{Cell, RefCell},
     os::fd::RawFd,
     rc::Rc,
-    sync::OnceLock,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::counters::EngineCounters;
+use crate::{
+    clock::{TICK, coarse_ms},
+    counters::EngineCounters,
+};
 
-/// How often a shard looks at its deadlines: they end late by at most this.
-pub const TICK: Duration = Duration::from_millis(20);
+pub use crate::clock::now_ms;
 
 const NEVER: u64 = u64::MAX;
 /// The descriptor of a free place in the table.
 const GONE: RawFd = -1;
-
-/// Milliseconds since the first call in this process, monotonic.
-pub fn now_ms() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    u64::try_from(START.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(NEVER)
-}
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
@@ -141,8 +136,9 @@ impl Deadline {
     /// The connection is shut down unless this is called again, or `disarm`, within `limit`.
     pub fn arm(&self, limit: Duration) {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(NEVER);
-        // `now_ms` is rounded down; one more, so that no limit is cut short.
-        let at_ms = now_ms().saturating_add(limit_ms).saturating_add(1);
+        // The clock is as of the last tick, and rounded down: so that no limit is cut short.
+        let slack_ms = TICK.as_millis() as u64 + 1;
+        let at_ms = coarse_ms().saturating_add(limit_ms).saturating_add(slack_ms);
         self.update(|entry| (entry.at_ms, entry.is_idle) = (at_ms, false));
     }
 

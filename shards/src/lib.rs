@@ -9,6 +9,7 @@
 //! ends what takes too long, [`slots`] names the owner, [`mesh`] reaches it, [`gate`] drains.
 
 pub mod buffer;
+pub mod clock;
 pub mod counters;
 pub mod deadline;
 pub mod driver;

@@ -24,7 +24,7 @@ use crate::{
     Arrival, Deadlines, DriverChoice, DriverKind, EngineCounters, Port, ShardId, Stream,
     bell::Bell,
     buffer::BufferPool,
-    deadline::{TICK, now_ms},
+    clock::{self, TICK},
     driver::ShardRuntime,
     gate::Gate,
     listener::ListenerGroup,
@@ -449,10 +449,11 @@ impl<R: Send + 'static, C: Send + 'static> Birth<R, C> {
             let ticking = deadlines.clone();
             let has_ended = Rc::new(Cell::new(false));
             let is_last_tick = has_ended.clone();
+            clock::tick();
             spawn(async move {
                 while !is_last_tick.get() {
                     sleep(TICK).await;
-                    ticking.pass(now_ms());
+                    ticking.pass(clock::tick());
                 }
             });
             spawn(port.clone().ring_bells());

@@ -6,7 +6,7 @@ use crate::{
     auth::{AuthFault, Principal, bearer, verify},
     refusal::Refusal,
     request::Request,
-    shard_state::{ShardState, now_unix_s},
+    shard_state::ShardState,
 };
 
 /// Who sent the request. Verified tokens are remembered until they expire; a request without a
@@ -24,7 +24,7 @@ pub fn authenticate(shard: &ShardState, request: &Request) -> Result<Rc<Principa
     let Some(token) = bearer(header) else {
         return Err(refused(shard, false));
     };
-    let now = now_unix_s();
+    let now = shards::clock::coarse_unix_s();
     if let Some(principal) = shard.tokens.borrow_mut().lookup(token, now) {
         return Ok(principal);
     }

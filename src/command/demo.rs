@@ -13,13 +13,14 @@ use std::{
 
 use loadgen::backend::{Backend, BackendKind, BackendOptions, ReplyKind};
 
+use shards::clock::unix_s;
+
 use crate::{
     auth::{MintRequest, SignatureAlgorithm, SigningKey, load_or_create_secret, mint},
     command::{complain, print_notes, refuse, refuse_lines, say, token::GENERATED_SECRET},
     gateway::Gateway,
     log,
     settings::{Environment, Flags, Purpose, Settings},
-    shard_state::now_unix_s,
     telemetry::Latency,
 };
 use client::Client;
@@ -91,7 +92,7 @@ impl Demo {
             lifetime_s: TOKEN_LIFETIME_S,
             ..MintRequest::bootstrap(SUBJECT, SUBJECT, SignatureAlgorithm::Hs256, &key)
         };
-        let token = mint(&request, now_unix_s()).map_err(|error| failed("token", &error))?;
+        let token = mint(&request, unix_s()).map_err(|error| failed("token", &error))?;
         let address = gateway
             .address
             .ok_or_else(|| failed("demo", &"it needs a plain listener (--address)"))?;

@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
+use shards::clock::unix_s;
+
 use crate::{
     auth::{MintRequest, SignatureAlgorithm, SigningKey, load_or_create_secret, mint},
     command::{complain, print_notes, refuse, refuse_lines, say},
     settings::{Algorithm, Environment, Flags, Purpose, Settings, TokenAction},
-    shard_state::now_unix_s,
 };
 
 /// Name of the generated secret in the state folder.
@@ -45,7 +46,7 @@ pub(crate) fn run(action: &TokenAction, flags: &Flags, environment: &Environment
             &key,
         )
     };
-    match mint(&request, now_unix_s()) {
+    match mint(&request, unix_s()) {
         Ok(token) => {
             say(token);
             ExitCode::SUCCESS

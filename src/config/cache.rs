@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use shards::{deadline::now_ms, notify::Event};
+use shards::{clock::coarse_ms, deadline::now_ms, notify::Event};
 
 use crate::{
     auth::Principal,
@@ -85,7 +85,7 @@ impl ConfigCache {
         principal: &Principal,
     ) -> Result<Rc<CompiledUser>, Refusal> {
         let subject = &*principal.subject;
-        let now = now_ms();
+        let now = coarse_ms();
         if let Some(entry) = self.entries.borrow().get(subject)
             && entry.fresh_until_ms > now
         {

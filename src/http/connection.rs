@@ -7,7 +7,7 @@
 use std::{net::SocketAddr, rc::Rc, time::Duration};
 
 use futures_util::future::{Either, select};
-use shards::{MovedSocket, Stream, deadline::now_ms};
+use shards::{MovedSocket, Stream, clock::coarse_ms, deadline::now_ms};
 
 use crate::{
     http::{
@@ -171,7 +171,7 @@ impl Connection {
         }
         let (result, buffer) = self.link.read(self.shard.shard.buffers.take()).await;
         self.buffer = buffer;
-        self.is_busy = self.replied_ms > 0 && now_ms() - self.replied_ms <= BUSY_MS;
+        self.is_busy = self.replied_ms > 0 && coarse_ms() - self.replied_ms <= BUSY_MS;
         matches!(result, Ok(count) if count > 0)
     }
 
@@ -214,7 +214,7 @@ impl Connection {
             self.linger().await;
             return Step::Close;
         }
-        self.replied_ms = now_ms();
+        self.replied_ms = coarse_ms();
         Step::Again
     }
 
@@ -247,7 +247,8 @@ impl Connection {
 
     fn reply(&mut self, keep_alive: bool, minor: u8) -> Reply<'_> {
         let write_limit = self.shard.settings.timeouts.write;
-        Reply::new(Sink::Link(&mut self.link, write_limit), keep_alive, minor)
+        let gate = self.shard.shard.gate.clone();
+        Reply::new(Sink::Link(&mut self.link, write_limit), gate, keep_alive, minor)
     }
 
     /// Reads a head and its body out of the buffer and the connection. The request's `Origin` is
@@ -255,7 +256,7 @@ impl Connection {
     async fn read(&mut self, origin: &mut Option<Box<[u8]>>) -> Next {
         let timeouts = &self.shard.settings.timeouts;
         let (head_limit, body_limit) = (timeouts.head, timeouts.body);
-        let started_ms = now_ms();
+        let mut started_ms = None;
         let head = loop {
             match parse_request(&self.buffer, &self.shard.head_limits) {
                 Ok(Parsed::Complete(head)) => break head,
@@ -265,6 +266,8 @@ impl Connection {
                     return Next::Refused(refusal);
                 }
             }
+            // The limit counts from the first look at a head that is not whole.
+            let started_ms = *started_ms.get_or_insert_with(now_ms);
             let spent = Duration::from_millis(now_ms() - started_ms);
             if let Err(next) = self.fill(head_limit.saturating_sub(spent)).await {
                 return next;

@@ -14,7 +14,7 @@ use crate::{
     request::{Caller, gone_is_fine},
     session::Session,
     shard_state::ShardState,
-    upstream::{CallFault, log_level, open},
+    upstream::{CallFault, listen, log_level, open},
 };
 
 /// Sets the level. It has failed only when every backend that logs has refused it.
@@ -40,12 +40,23 @@ pub async fn set(
     let mut fault = None;
     for outcome in outcomes {
         match outcome {
-            Ok(()) => return gone_is_fine(reply.json(&result(id, b"{}")).await),
+            Ok(()) => {
+                listen_too(shard, session).await;
+                return gone_is_fine(reply.json(&result(id, b"{}")).await);
+            }
             Err(other) => fault = Some(other),
         }
     }
     let fault = fault.unwrap_or(CallFault::LevelRefused);
     Err(Refusal::Backend(id.into(), fault))
+}
+
+/// Opens the backends' own streams first, so that no message after the answer is missed.
+async fn listen_too(shard: &Rc<ShardState>, session: &Rc<Session>) {
+    let all = listen::start(shard, session);
+    let opened = join_all(all.iter().map(|stream| stream.wait()));
+    // A backend that is late with its stream must not hold up the answer.
+    let _ = shards::task::within(shard.upstream.limits.fan_out, opened).await;
 }
 
 fn level_in(caller: &Caller<'_>, message: &Envelope) -> Option<&'static str> {

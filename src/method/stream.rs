@@ -12,6 +12,7 @@ use crate::{
     request::{Caller, gone_is_fine, session_of},
     session::{Session, inbox::StreamQueue},
     shard_state::ShardState,
+    upstream::listen,
 };
 
 /// Open GET streams of one session at the most.
@@ -34,6 +35,7 @@ pub async fn open(
     }
     let queue = session.inbox.open(STREAMS_MAX).ok_or(Refusal::StreamCap)?;
     session.in_flight.set(session.in_flight.get() + 1);
+    listen::start(shard, &session);
     let open = OpenStream {
         session: &session,
         queue,

@@ -21,9 +21,7 @@ use crate::{
     session::state::OpenBackend,
     shard_state::ShardState,
     upstream::{
-        CallFault, Exchange,
-        exchange::{Manner, Repeat},
-        request,
+        CallFault, Exchange, answer,
         rpc::{ReplyForm, is_message, response_to},
     },
 };
@@ -172,7 +170,9 @@ impl Stream<'_, '_, '_> {
             for (id, is_ping) in batch.requests {
                 request_count += 1;
                 if request_count <= BACKEND_REQUESTS_MAX {
-                    self.answer_backend(&id, is_ping);
+                    let call = self.call;
+                    let to = (call.host, call.backend);
+                    answer::answer(self.shard, to, call.open, &id, is_ping);
                 }
             }
             if let Some(response) = batch.response {
@@ -242,44 +242,6 @@ impl Stream<'_, '_, '_> {
         let response = rpc_error(Some(self.call.client_id), -32603, &text);
         self.shard.numbers.calls_failed.add(1);
         self.finish(Vec::new(), response).await
-    }
-
-    /// Answers a request of the backend: a ping is answered, everything else is not relayed yet and
-    /// was not advertised, so it is refused.
-    fn answer_backend(&self, id: &[u8], is_ping: bool) {
-        let body = if is_ping {
-            let mut body = b"{\"jsonrpc\":\"2.0\",\"id\":".to_vec();
-            body.extend_from_slice(id);
-            body.extend_from_slice(b",\"result\":{}}");
-            body
-        } else {
-            rpc_error(Some(id), -32601, "Method not found")
-        };
-        let (shard, host, open) = (
-            self.shard.clone(),
-            self.call.host.clone(),
-            self.call.open.clone(),
-        );
-        let index = self.call.backend;
-        shards::spawn(async move {
-            let backend = &host.backends[index];
-            let mut request = open.head.to_vec();
-            request::finish_head(&mut request, body.len(), backend, b"");
-            request.extend_from_slice(&body);
-            let manner = Manner {
-                repeat: Repeat::IfUnsent,
-                first_byte: shard.upstream.limits.first_byte,
-                is_lateness_telling: false,
-            };
-            if shard
-                .upstream
-                .tell(&backend.target, request, manner)
-                .await
-                .is_err()
-            {
-                shard.numbers.backend_answers_failed.add(1);
-            }
-        });
     }
 }
 

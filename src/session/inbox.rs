@@ -9,7 +9,7 @@ use std::{
     rc::Rc,
 };
 
-use shards::notify::Notify;
+use shards::notify::{Event, Notify};
 
 /// Messages kept for a stream that does not read; then the oldest goes.
 const MESSAGES_MAX: usize = 64;
@@ -43,6 +43,8 @@ impl StreamQueue {
 #[derive(Debug, Default)]
 pub struct Inbox {
     streams: RefCell<Vec<Rc<StreamQueue>>>,
+    /// While a stream is open: fires when the last one closes.
+    deserted: RefCell<Option<Rc<Event>>>,
 }
 
 impl Inbox {
@@ -52,6 +54,7 @@ impl Inbox {
         if streams.len() >= streams_max {
             return None;
         }
+        self.deserted.borrow_mut().get_or_insert_default();
         let queue = Rc::new(StreamQueue::default());
         streams.push(queue.clone());
         Some(queue)
@@ -62,17 +65,40 @@ impl Inbox {
         self.streams
             .borrow_mut()
             .retain(|known| !Rc::ptr_eq(known, queue));
+        if self.streams.borrow().is_empty() {
+            self.desert();
+        }
     }
 
-    /// Sends a message on the newest open stream. An equal message that still waits there is not
-    /// repeated. False when no stream is open.
+    /// An event that fires when the last stream has closed; `None` when none is open.
+    pub fn deserted(&self) -> Option<Rc<Event>> {
+        self.deserted.borrow().clone()
+    }
+
+    fn desert(&self) {
+        if let Some(event) = self.deserted.borrow_mut().take() {
+            event.fire();
+        }
+    }
+
+    /// Sends a message on the newest open stream, unless an equal one still waits there. False
+    /// when no stream is open.
     pub fn post(&self, message: &[u8]) -> bool {
+        self.send(message, true)
+    }
+
+    /// Sends a message on the newest open stream, an equal one again. False when no stream is open.
+    pub fn push(&self, message: &[u8]) -> bool {
+        self.send(message, false)
+    }
+
+    fn send(&self, message: &[u8], is_once: bool) -> bool {
         let streams = self.streams.borrow();
         let Some(queue) = streams.last() else {
             return false;
         };
         let mut messages = queue.messages.borrow_mut();
-        if !messages.iter().any(|waiting| &**waiting == message) {
+        if !(is_once && messages.iter().any(|waiting| &**waiting == message)) {
             if messages.len() >= MESSAGES_MAX {
                 messages.pop_front();
             }
@@ -88,6 +114,7 @@ impl Inbox {
             queue.is_closed.set(true);
             queue.changed.notify();
         }
+        self.desert();
     }
 }
 
@@ -111,6 +138,31 @@ mod tests {
         assert_eq!(first.pop().as_deref(), Some(&b"c"[..]));
         inbox.end();
         assert!(first.is_closed());
+    }
+
+    #[test]
+    fn what_is_pushed_is_repeated() {
+        let inbox = Inbox::default();
+        let queue = inbox.open(1).unwrap();
+        assert!(inbox.push(b"a") && inbox.push(b"a"));
+        assert!(queue.pop().is_some() && queue.pop().is_some() && queue.pop().is_none());
+    }
+
+    #[test]
+    fn the_last_one_to_leave_is_noticed() {
+        let inbox = Inbox::default();
+        assert!(inbox.deserted().is_none());
+        let (first, second) = (inbox.open(2).unwrap(), inbox.open(2).unwrap());
+        let deserted = inbox.deserted().unwrap();
+        inbox.close(&first);
+        assert!(!deserted.has_fired());
+        inbox.close(&second);
+        assert!(deserted.has_fired() && inbox.deserted().is_none());
+        let _third = inbox.open(1).unwrap();
+        let deserted = inbox.deserted().unwrap();
+        assert!(!deserted.has_fired());
+        inbox.end();
+        assert!(deserted.has_fired());
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub struct BackendSession {
     pub link: RefCell<BackendLink>,
     /// Why it is not open, if an attempt was made.
     pub last_fault: Cell<Option<CallFault>>,
+    /// Somebody listens to its own event stream; fired when that is open, or cannot be.
+    pub listening: RefCell<Option<Rc<Event>>>,
     /// Number of the next request to it in this session.
     next_id: Cell<u64>,
 }
@@ -104,6 +106,7 @@ impl BackendSession {
             target,
             link: RefCell::new(BackendLink::Closed),
             last_fault: Cell::new(None),
+            listening: RefCell::default(),
             next_id: Cell::new(1),
         }
     }

@@ -3,7 +3,7 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use rustls::{ClientConfig, pki_types::ServerName};
-use shards::{Deadlines, Stream, deadline::now_ms};
+use shards::{Deadlines, Stream, clock::coarse_ms, deadline::now_ms};
 
 use crate::{
     link::Link,
@@ -67,7 +67,7 @@ impl Upstream {
 
     /// A connection to `target`; true: it comes from the pool.
     pub async fn connection(&self, target: &Rc<Target>) -> Result<(Link, bool), CallFault> {
-        if let Some(link) = target.take_idle(now_ms()) {
+        if let Some(link) = target.take_idle(coarse_ms()) {
             return Ok((link, true));
         }
         Ok((self.dial(target).await?, false))

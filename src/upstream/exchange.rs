@@ -3,7 +3,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use shards::deadline::now_ms;
+use shards::{clock::coarse_ms, deadline::now_ms};
 
 use crate::{
     http::{Parsed, ResponseHead, parse_response},
@@ -135,7 +135,7 @@ impl Upstream {
         } = exchange;
         if head.keep_alive && body.is_done() && !body.has_excess() && !link.deadline().has_passed()
         {
-            target.put_idle(link, now_ms(), self.limits.idle_per_target_max);
+            target.put_idle(link, coarse_ms(), self.limits.idle_per_target_max);
         }
         body.into_buffer()
     }

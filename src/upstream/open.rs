@@ -17,7 +17,7 @@ use crate::{
     upstream::{
         CallFault,
         exchange::{Manner, Repeat},
-        log_level, request,
+        listen, log_level, request,
     },
 };
 
@@ -90,6 +90,7 @@ fn start(
             return;
         }
         opening.settle(result);
+        listen::start(&shard, &session);
     });
     Ok(event)
 }

@@ -32,6 +32,14 @@ pub fn delete(backend: &Backend, session_id: &[u8], version: Version) -> Vec<u8>
     out
 }
 
+/// A whole GET request for a backend's own event stream (mcp.md 1.2).
+pub fn get(backend: &Backend, session_id: Option<&[u8]>, version: Version) -> Vec<u8> {
+    let mut out = Vec::with_capacity(384);
+    start(&mut out, b"GET", backend, session_id, Some(version));
+    out.extend_from_slice(b"accept: text/event-stream\r\n\r\n");
+    out
+}
+
 fn start(
     out: &mut Vec<u8>,
     method: &[u8],

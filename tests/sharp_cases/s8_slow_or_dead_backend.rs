@@ -46,70 +46,77 @@ fn patient(plan: Plan) -> Plan {
 
 #[test]
 fn s8_the_healthy_backend_is_served_while_the_others_are_not() {
-    for shards in [1, 2] {
-        let a = Backend::start("a", &["one"]);
-        let (b, gate) = silent("b", &["two"]);
-        let c = Refusing::new();
-        let plan = Plan::of(&[("a", &a.url()), ("b", &b.url()), ("c", &c.url())]);
-        let gateway = patient(plan).shards(shards).start();
-        let started = Instant::now();
-        let response = gateway
-            .connect()
-            .ask(&McpClient::initialize("/servers/main/mcp"));
-        assert!(started.elapsed() < LONG / 2, "the fan-out deadline counts");
-        assert!(response.result()["capabilities"]["tools"].is_object());
+    the_others_come_one_by_one(1);
+}
 
-        let mut client = McpClient::open(&gateway);
-        let mut stream = client.stream();
-        assert!(
-            stream.next_block().unwrap().starts_with(':'),
-            "the first byte comes at once"
-        );
-        let response = client.list();
-        assert_eq!(names(&response), ["a-one"]);
-        let missing = &response.result()["_meta"][UNAVAILABLE];
-        assert_eq!(missing, &serde_json::json!(["b", "c"]));
-        assert_eq!(text_of(&client.call("1", "a-one", "{}")), "a one {}");
-        // A call to the silent one holds up nobody else of the session.
-        let mut waiting = client.again();
-        waiting.send_call("2", "b-two", "{}");
-        let response = client.call("3", "c-three", "{}");
-        assert_eq!((response.status, response.error_code()), (200, -32603));
-        assert_eq!(response.message()["id"], 3);
-        for id in 10..30 {
-            let response = client.again().call(&id.to_string(), "a-one", "{}");
-            assert_eq!(text_of(&response), "a one {}");
-        }
-        assert!(!gate.is_open(), "the silent one has said nothing yet");
+#[test]
+fn s8_and_so_it_is_on_two_shards() {
+    the_others_come_one_by_one(2);
+}
 
-        gate.open();
-        let event = stream.next_event().unwrap();
-        assert!(
-            event.data.contains("notifications/tools/list_changed"),
-            "{}",
-            event.data
-        );
-        let response = client.list();
-        assert_eq!(names(&response), ["a-one", "b-two"]);
-        assert_eq!(
-            response.result()["_meta"][UNAVAILABLE],
-            serde_json::json!(["c"])
-        );
-        assert_eq!(text_of(&waiting.connection.read_response()), "b two {}");
+fn the_others_come_one_by_one(shards: usize) {
+    let a = Backend::start("a", &["one"]);
+    let (b, gate) = silent("b", &["two"]);
+    let c = Refusing::new();
+    let plan = Plan::of(&[("a", &a.url()), ("b", &b.url()), ("c", &c.url())]);
+    let gateway = patient(plan).shards(shards).start();
+    let started = Instant::now();
+    let response = gateway
+        .connect()
+        .ask(&McpClient::initialize("/servers/main/mcp"));
+    assert!(started.elapsed() < LONG / 2, "the fan-out deadline counts");
+    assert!(response.result()["capabilities"]["tools"].is_object());
 
-        let address = c.address();
-        drop(c);
-        let _c = Backend::scripted_at(address, "c", &["three"], |_, _| None);
-        let event = stream.next_event().unwrap();
-        assert!(
-            event.data.contains("notifications/tools/list_changed"),
-            "{}",
-            event.data
-        );
-        let response = client.list();
-        assert_eq!(names(&response), ["a-one", "b-two", "c-three"]);
-        assert_eq!(response.result().get("_meta"), None);
+    let mut client = McpClient::open(&gateway);
+    let mut stream = client.stream();
+    assert!(
+        stream.next_block().unwrap().starts_with(':'),
+        "the first byte comes at once"
+    );
+    let response = client.list();
+    assert_eq!(names(&response), ["a-one"]);
+    let missing = &response.result()["_meta"][UNAVAILABLE];
+    assert_eq!(missing, &serde_json::json!(["b", "c"]));
+    assert_eq!(text_of(&client.call("1", "a-one", "{}")), "a one {}");
+    // A call to the silent one holds up nobody else of the session.
+    let mut waiting = client.again();
+    waiting.send_call("2", "b-two", "{}");
+    let response = client.call("3", "c-three", "{}");
+    assert_eq!((response.status, response.error_code()), (200, -32603));
+    assert_eq!(response.message()["id"], 3);
+    for id in 10..30 {
+        let response = client.again().call(&id.to_string(), "a-one", "{}");
+        assert_eq!(text_of(&response), "a one {}");
     }
+    assert!(!gate.is_open(), "the silent one has said nothing yet");
+
+    gate.open();
+    let event = stream.next_event().unwrap();
+    assert!(
+        event.data.contains("notifications/tools/list_changed"),
+        "{}",
+        event.data
+    );
+    let response = client.list();
+    assert_eq!(names(&response), ["a-one", "b-two"]);
+    assert_eq!(
+        response.result()["_meta"][UNAVAILABLE],
+        serde_json::json!(["c"])
+    );
+    assert_eq!(text_of(&waiting.connection.read_response()), "b two {}");
+
+    let address = c.address();
+    drop(c);
+    let _c = Backend::scripted_at(address, "c", &["three"], |_, _| None);
+    let event = stream.next_event().unwrap();
+    assert!(
+        event.data.contains("notifications/tools/list_changed"),
+        "{}",
+        event.data
+    );
+    let response = client.list();
+    assert_eq!(names(&response), ["a-one", "b-two", "c-three"]);
+    assert_eq!(response.result().get("_meta"), None);
 }
 
 /// The news must reach the client also when the backend comes before the first look at it.

@@ -320,6 +320,12 @@ impl Wire<'_> {
         std::thread::yield_now();
     }
 
+    /// Waits until the other side has closed the connection.
+    pub fn await_end(&mut self) {
+        let mut piece = [0; 1024];
+        while matches!(self.stream.read(&mut piece), Ok(count) if count > 0) {}
+    }
+
     /// Closes the connection after this answer.
     pub fn close(&mut self) {
         self.must_close = true;
@@ -413,6 +419,11 @@ impl Wire<'_> {
 
     /// The usual answer to `initialize`.
     pub fn initialize(&mut self, asked: &Asked) {
+        self.initialize_with(asked, r#"{"tools":{}}"#);
+    }
+
+    /// The same with these capabilities.
+    pub fn initialize_with(&mut self, asked: &Asked, capabilities: &str) {
         let (session, name) = {
             let mut state = self.shared.state.lock().unwrap();
             state.session_count += 1;
@@ -422,7 +433,7 @@ impl Wire<'_> {
         };
         let version = asked.json()["params"]["protocolVersion"].to_string();
         let document = format!(
-            r#"{{"jsonrpc":"2.0","id":{},"result":{{"protocolVersion":{version},"capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"{name}","version":"1"}}}}}}"#,
+            r#"{{"jsonrpc":"2.0","id":{},"result":{{"protocolVersion":{version},"capabilities":{capabilities},"serverInfo":{{"name":"{name}","version":"1"}}}}}}"#,
             asked.id()
         );
         let headers = format!("content-type: application/json\r\nmcp-session-id: {session}\r\n");

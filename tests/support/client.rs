@@ -3,6 +3,7 @@
 use std::{
     io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
+    time::Duration,
 };
 
 use serde_json::Value;
@@ -173,6 +174,21 @@ impl Connection {
                 false
             }
             Err(error) => panic!("no answer: {error}"),
+        }
+    }
+
+    /// Whether something has come, or comes within a time.
+    pub fn has_input_within(&mut self, time: Duration) -> bool {
+        self.stream.set_read_timeout(Some(time)).unwrap();
+        let mut piece = [0; 16 * 1024];
+        let outcome = self.stream.read(&mut piece);
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        match outcome {
+            Ok(count) => {
+                self.buffer.extend_from_slice(&piece[..count]);
+                true
+            }
+            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
         }
     }
 

@@ -21,12 +21,14 @@ use super::{Backend, client::Connection};
 pub const HOST: &str = "main";
 const SECRET: &[u8] = b"a secret only the tests know";
 
+type Adjust = Box<dyn FnOnce(&mut Settings)>;
+
 /// What a gateway is to be started with.
 pub struct Plan {
     document: Option<Value>,
     shards: usize,
     with_tokens: bool,
-    adjust: Vec<Box<dyn FnOnce(&mut Settings)>>,
+    adjust: Vec<Adjust>,
 }
 
 impl Plan {
