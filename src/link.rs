@@ -4,16 +4,19 @@
 //! another shard. Nothing here knows HTTP.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, BufRead, Read, Write},
     sync::Arc,
+    time::Duration,
 };
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use shards::{Deadline, Deadlines, Parcel, Stream};
 
-/// Ciphertext read at a time: one TLS record with its overhead fits (RFC 8446 section 5.2).
-const RECORD_BYTES: usize = 17 * 1024;
+/// Room made for a read at the least, as a plain stream does.
+const READ_BYTES_MIN: usize = 1024;
+/// What the other side must take within a limit.
+const WRITE_BYTES: usize = 64 * 1024;
 
 /// An open connection.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub enum Link {
 pub struct TlsLink {
     stream: Stream,
     session: Connection,
+    /// The last read of ciphertext took all it had room for: more is likely to be there.
+    has_more: bool,
 }
 
 /// A TLS session on its way to another shard.
@@ -43,34 +48,68 @@ impl Link {
         name: ServerName<'static>,
     ) -> io::Result<Self> {
         let session = ClientConnection::new(config, name).map_err(io::Error::other)?;
-        let mut link = TlsLink {
-            stream,
-            session: session.into(),
-        };
-        link.handshake().await?;
-        Ok(Self::Tls(Box::new(link)))
+        Self::open_tls(stream, session.into()).await
     }
 
     /// Opens the server side of TLS on `stream`, handshake included.
     pub async fn accept_tls(stream: Stream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let session = ServerConnection::new(config).map_err(io::Error::other)?;
-        let mut link = TlsLink {
-            stream,
-            session: session.into(),
-        };
-        link.handshake().await?;
-        Ok(Self::Tls(Box::new(link)))
+        Self::open_tls(stream, session.into()).await
     }
 
-    /// Waits until something can be read, holding no buffer. Safe to drop.
-    pub async fn readable(&self) {
+    async fn open_tls(stream: Stream, session: Connection) -> io::Result<Self> {
+        // Boxed before the first wait, or whoever may wait here would be that much larger.
+        let mut link = Box::new(TlsLink {
+            stream,
+            session,
+            has_more: false,
+        });
+        link.handshake().await?;
+        Ok(Self::Tls(link))
+    }
+
+    /// Waits until a read would not: for bytes, the end, or a fault. What TLS says to itself
+    /// (tickets, key updates, a part of a record) is taken in here and does not count. Holds no
+    /// buffer meanwhile. Safe to drop: no byte is lost.
+    pub async fn readable(&mut self) {
         match self {
             Self::Plain(stream) => stream.readable().await,
             Self::Tls(link) => {
-                if !link.has_plaintext() {
+                while !link.is_ready() {
                     link.stream.readable().await;
+                    if link.take_in().is_err() {
+                        // The session keeps its fault, the socket its end: the read meets them.
+                        break;
+                    }
                 }
             }
+        }
+    }
+
+    /// Whether something, the end included, can be read right now. For a connection that should be
+    /// silent: one that has input is of no use any more. Never waits.
+    pub fn has_input(&mut self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.has_input(),
+            Self::Tls(link) => loop {
+                if link.is_ready() {
+                    break true;
+                }
+                match link.take_in() {
+                    Ok(true) => {}
+                    Ok(false) => break false,
+                    Err(_) => break true,
+                }
+            },
+        }
+    }
+
+    /// Whether something is left that was received and not read yet: TLS decrypts by the record, a
+    /// read takes what it has room for. No system call.
+    pub fn holds_input(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(link) => link.is_ready(),
         }
     }
 
@@ -93,6 +132,40 @@ impl Link {
         }
     }
 
+    /// The same under the connection's deadline: the other side has `limit` for each 64 KiB.
+    pub async fn write_all_within(
+        &mut self,
+        buffer: Vec<u8>,
+        limit: Duration,
+    ) -> (io::Result<()>, Vec<u8>) {
+        match self {
+            Self::Plain(stream) => stream.write_all_within(buffer, limit).await,
+            Self::Tls(link) => {
+                let mut result = Ok(());
+                for part in buffer.chunks(WRITE_BYTES) {
+                    link.stream.deadline().arm(limit);
+                    result = link.write(part).await;
+                    if result.is_err() {
+                        break;
+                    }
+                }
+                link.stream.deadline().disarm();
+                (result, buffer)
+            }
+        }
+    }
+
+    /// Says that nothing more will be written: in TLS by its own word first, without which the other
+    /// side could not tell this end from a cut (RFC 8446 section 6.1).
+    pub async fn end_output(&mut self) {
+        if let Self::Tls(link) = self {
+            link.session.send_close_notify();
+            // Who does not take it any more does not need it.
+            let _ = link.flush().await;
+        }
+        self.stream().end_output();
+    }
+
     /// The connection's time limit.
     pub fn deadline(&self) -> &Deadline {
         self.stream().deadline()
@@ -111,7 +184,9 @@ impl Link {
         match self {
             Self::Plain(stream) => Ok((stream.into_parcel()?, None)),
             Self::Tls(link) => {
-                let TlsLink { stream, session } = *link;
+                let TlsLink {
+                    stream, session, ..
+                } = *link;
                 Ok((stream.into_parcel()?, Some(Box::new(Baggage(session)))))
             }
         }
@@ -129,26 +204,45 @@ impl Link {
             Some(Ok(baggage)) => Ok(Self::Tls(Box::new(TlsLink {
                 stream,
                 session: baggage.0,
+                has_more: false,
             }))),
             Some(Err(_)) => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 }
 
+/// Reads what the socket has right now: `WouldBlock` when that is nothing.
+struct Now<'a> {
+    stream: &'a Stream,
+    is_full: bool,
+}
+
+impl Read for Now<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read_now(bytes)?;
+        self.is_full = count == bytes.len();
+        Ok(count)
+    }
+}
+
 impl TlsLink {
-    fn has_plaintext(&self) -> bool {
-        // `wants_read` is false while decrypted bytes wait to be taken.
+    /// Whether a read would not wait for the socket: `wants_read` is false while decrypted bytes
+    /// wait to be taken, and after the other side's last word.
+    fn is_ready(&self) -> bool {
         !self.session.is_handshaking() && !self.session.wants_read()
     }
 
     async fn handshake(&mut self) -> io::Result<()> {
-        while self.session.is_handshaking() {
+        let mut outcome = Ok(());
+        while outcome.is_ok() && self.session.is_handshaking() {
             self.flush().await?;
             if self.session.is_handshaking() && self.session.wants_read() {
-                self.fill().await?;
+                outcome = self.fill().await;
             }
         }
-        self.flush().await
+        // After a failure this is the alert that tells the other side why.
+        let flushed = self.flush().await;
+        outcome.and(flushed)
     }
 
     /// Writes all ciphertext the session has ready.
@@ -163,43 +257,94 @@ impl TlsLink {
         self.stream.write_all(out).await.0
     }
 
-    /// Reads some ciphertext into the session; an end without close_notify is an error only when
-    /// the caller finds no plaintext (rustls reports it).
+    /// Waits for some ciphertext and takes it in.
     async fn fill(&mut self) -> io::Result<()> {
-        let (result, bytes) = self.stream.read(Vec::with_capacity(RECORD_BYTES)).await;
-        let count = result?;
-        let mut rest = &bytes[..count];
-        loop {
-            let taken = self.session.read_tls(&mut rest)?;
-            self.session
-                .process_new_packets()
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            if taken == 0 || rest.is_empty() {
-                break;
-            }
+        if !self.has_more {
+            self.stream.readable().await;
         }
-        if count == 0 && self.session.is_handshaking() {
+        self.take_in().map(drop)
+    }
+
+    /// Takes in the ciphertext that is there; false: none is. Only while no plaintext waits, of which
+    /// the session holds no more than one such step gives. An end without the session's own is an
+    /// error for who reads next, when all plaintext is taken.
+    fn take_in(&mut self) -> io::Result<bool> {
+        let mut source = Now {
+            stream: &self.stream,
+            is_full: false,
+        };
+        let outcome = self.session.read_tls(&mut source);
+        self.has_more = source.is_full;
+        let count = match outcome {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                return Ok(false);
+            }
+            other => other?,
+        };
+        self.process()?;
+        if count == 0 {
+            // While handshaking nobody reads who would be told.
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Has the session work on what it has; a fault it has met once is met each time.
+    fn process(&mut self) -> io::Result<()> {
+        self.session
+            .process_new_packets()
+            .map(drop)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
     async fn read(&mut self, mut buffer: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
         loop {
-            let start = buffer.len();
-            buffer.resize(start + 4096, 0);
-            let outcome = self.session.reader().read(&mut buffer[start..]);
-            buffer.truncate(start + outcome.as_ref().map_or(0, |count| *count));
-            match outcome {
+            match self.take_plaintext(&mut buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return (other, buffer),
             }
-            if let Err(error) = self.flush().await {
+            // Answers to key updates, or the alert of a fault that `readable` has met.
+            let mut outcome = self.flush().await.and_then(|()| self.process());
+            if outcome.is_ok() {
+                outcome = self.fill().await;
+                if outcome.is_err() {
+                    let _ = self.flush().await;
+                }
+            }
+            if let Err(error) = outcome {
                 return (Err(error), buffer);
             }
-            if let Err(error) = self.fill().await {
-                return (Err(error), buffer);
+        }
+    }
+
+    /// Appends decrypted bytes to `buffer`, as many as it has room for.
+    fn take_plaintext(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        if buffer.capacity() - buffer.len() < READ_BYTES_MIN {
+            buffer.reserve(READ_BYTES_MIN.max(buffer.len()));
+        }
+        let start = buffer.len();
+        loop {
+            let room = buffer.capacity() - buffer.len();
+            let mut reader = self.session.reader();
+            let count = match reader.fill_buf() {
+                Ok(bytes) => {
+                    let count = bytes.len().min(room);
+                    buffer.extend_from_slice(&bytes[..count]);
+                    count
+                }
+                Err(error) if buffer.len() == start => return Err(error),
+                // That is for the next read.
+                Err(_) => 0,
+            };
+            if count == 0 {
+                return Ok(buffer.len() - start);
             }
+            reader.consume(count);
         }
     }
 

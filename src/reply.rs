@@ -98,9 +98,7 @@ impl<'a> Reply<'a> {
         self.has_started = true;
         match &mut self.sink {
             Sink::Link(link, limit) => {
-                link.deadline().arm(*limit);
-                let (result, bytes) = link.write_all(bytes).await;
-                link.deadline().disarm();
+                let (result, bytes) = link.write_all_within(bytes, *limit).await;
                 result.map(|()| bytes).map_err(|_| ClientGone)
             }
             Sink::Ring(sink) => sink
@@ -132,8 +130,8 @@ impl<'a> Reply<'a> {
     }
 
     /// Waits until the client has left, as far as that can be seen without reading.
-    pub async fn client_left(&self) {
-        match &self.sink {
+    pub async fn client_left(&mut self) {
+        match &mut self.sink {
             Sink::Link(link, _) => link.readable().await,
             Sink::Ring(sink) => sink.cancelled().await,
             Sink::Closed => {}

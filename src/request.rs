@@ -73,8 +73,11 @@ pub struct Caller<'a> {
 /// Serves one request. Whatever happens, a panic included, it has one answer or its connection ends.
 pub async fn serve(shard: &Rc<ShardState>, request: &Request, reply: &mut Reply<'_>) {
     let _pass = shard.shard.gate.enter();
-    if request.head.method == Method::Head {
-        reply.leave_out_body();
+    match request.head.method {
+        Method::Head => reply.leave_out_body(),
+        // Whoever sent it may have another idea of where it ends.
+        Method::Other => reply.close_after(),
+        _ => {}
     }
     let outcome = shards::task::guard(steps(shard, request, reply)).await;
     let refusal = match outcome {

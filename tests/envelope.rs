@@ -3,15 +3,19 @@
 //! A table holds one case for each input the promises name; the property tests compare the
 //! scanner with a slow reader built on serde_json, over generated documents and broken ones.
 
+#[path = "fuzz/src/slow_reader.rs"]
+#[allow(unreachable_pub, reason = "shared with a crate of its own")]
+mod slow_reader;
+
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngSeed, TestRunner};
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use shardgate::http::head::Span;
 use shardgate::mcp::envelope::{Envelope, EnvelopeFault, Kind, is_id, readable_id, scan};
 use shardgate::mcp::json::{self, DEPTH_MAX};
 use shardgate::mcp::reply_scan::{ReplyKind, scan_reply};
+use slow_reader::{Pairs, depth_of, only, reference};
 
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
@@ -442,177 +446,6 @@ fn results_travel_lexeme_for_lexeme() {
         String::from_utf8_lossy(&out),
         body.replacen("\"id\":17", "\"id\":\"c-1\"", 1)
     );
-}
-
-/// The members of an object as serde_json reads them: keys decoded, values raw, all kept.
-struct Pairs<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct All;
-        impl<'de> Visitor<'de> for All {
-            type Value = Pairs<'de>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'de>, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some(pair) = map.next_entry()? {
-                    pairs.push(pair);
-                }
-                Ok(Pairs(pairs))
-            }
-        }
-        deserializer.deserialize_map(All)
-    }
-}
-
-/// How deep the containers of a valid document nest.
-fn depth_of(document: &str) -> usize {
-    let (mut depth, mut deepest, mut in_string, mut escaped) = (0, 0, false, false);
-    for byte in document.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' if !in_string => depth -= 1,
-            _ => {}
-        }
-    }
-    deepest
-}
-
-/// The one member of this name as a span of `body`; `Err` when there are several.
-fn only(body: &str, pairs: &Pairs<'_>, name: &str) -> Result<Option<Span>, ()> {
-    let mut found = pairs
-        .0
-        .iter()
-        .filter(|(key, _)| key == name)
-        .map(|(_, value)| {
-            let start = value.get().as_ptr() as usize - body.as_ptr() as usize;
-            Span {
-                start: start as u32,
-                end: (start + value.get().len()) as u32,
-            }
-        });
-    let first = found.next();
-    if found.next().is_some() {
-        Err(())
-    } else {
-        Ok(first)
-    }
-}
-
-fn has_folded(pairs: &Pairs<'_>, names: &[&str]) -> bool {
-    let fold = |key: &str| -> String {
-        let folded = key.chars().map(|c| match c {
-            '\u{17f}' => 's',
-            '\u{212a}' => 'k',
-            other => other.to_ascii_lowercase(),
-        });
-        folded.collect()
-    };
-    pairs
-        .0
-        .iter()
-        .any(|(key, _)| !names.contains(&&**key) && names.contains(&&*fold(key)))
-}
-
-/// The object at a span, read by serde_json.
-fn object_at(body: &str, span: Span) -> Result<Pairs<'_>, ()> {
-    serde_json::from_str(&body[span.start as usize..span.end as usize]).map_err(|_| ())
-}
-
-/// The rules of the envelope, spelt out over what serde_json reads.
-fn reference(body: &[u8], depth_max: u16) -> Result<Envelope, ()> {
-    let body = std::str::from_utf8(body).map_err(|_| ())?;
-    let top: Pairs<'_> = serde_json::from_str(body).map_err(|_| ())?;
-    if depth_of(body) > usize::from(depth_max)
-        || has_folded(
-            &top,
-            &["jsonrpc", "id", "method", "params", "result", "error"],
-        )
-    {
-        return Err(());
-    }
-    let text = |span: Span| &body[span.start as usize..span.end as usize];
-    let mut envelope = Envelope {
-        id: only(body, &top, "id")?,
-        method: only(body, &top, "method")?,
-        params: only(body, &top, "params")?,
-        result: only(body, &top, "result")?,
-        error: only(body, &top, "error")?,
-        ..Envelope::default()
-    };
-    if only(body, &top, "jsonrpc")?.map(text) != Some("\"2.0\"") {
-        return Err(());
-    }
-    if let Some(params) = envelope.params {
-        let params = object_at(body, params)?;
-        if has_folded(&params, &["name", "uri", "_meta", "arguments"]) {
-            return Err(());
-        }
-        envelope.name = only(body, &params, "name")?;
-        envelope.uri = only(body, &params, "uri")?;
-        envelope.cursor = only(body, &params, "cursor")?;
-        envelope.arguments = only(body, &params, "arguments")?;
-        envelope.meta = only(body, &params, "_meta")?;
-        envelope.request_id = only(body, &params, "requestId")?;
-        envelope.protocol_version = only(body, &params, "protocolVersion")?;
-        envelope.capabilities = only(body, &params, "capabilities")?;
-        envelope.client_info = only(body, &params, "clientInfo")?;
-    }
-    if let Some(meta) = envelope.meta {
-        let meta = object_at(body, meta)?;
-        envelope.progress_token = only(body, &meta, "progressToken")?;
-        envelope.meta_protocol_version = only(body, &meta, META_VERSION)?;
-    }
-    for read in [
-        envelope.id,
-        envelope.name,
-        envelope.uri,
-        envelope.cursor,
-        envelope.request_id,
-        envelope.protocol_version,
-        envelope.progress_token,
-        envelope.meta_protocol_version,
-    ] {
-        if let Some(lexeme) = read.map(text).filter(|lexeme| lexeme.starts_with('"')) {
-            serde_json::from_str::<String>(lexeme).map_err(|_| ())?;
-        }
-    }
-    if let Some(id) = envelope.id.map(text) {
-        let digits = id.strip_prefix('-').unwrap_or(id);
-        let is_integer = digits.chars().all(|c| c.is_ascii_digit()) && id != "-0";
-        if !id.starts_with('"') && !is_integer {
-            return Err(());
-        }
-    }
-    envelope.kind = match (
-        envelope.method,
-        envelope.result,
-        envelope.error,
-        envelope.id,
-    ) {
-        (Some(_), None, None, Some(_)) => Kind::Request,
-        (Some(_), None, None, None) => Kind::Notification,
-        (None, Some(_), None, Some(_)) | (None, None, Some(_), _) => Kind::Response,
-        _ => return Err(()),
-    };
-    if let Some(method) = envelope.method {
-        if !text(method).starts_with('"') || text(method).contains('\\') {
-            return Err(());
-        }
-        envelope.method = Some(Span {
-            start: method.start + 1,
-            end: method.end - 1,
-        });
-    }
-    Ok(envelope)
 }
 
 fn space() -> impl Strategy<Value = &'static str> {

@@ -1,9 +1,12 @@
 //! The HTTP/1.1 framing table: every case of `cases/http` whole, split at every byte, and in two
 //! halves, driven through head and body as a connection drives them.
 
-use std::fs;
-use std::path::PathBuf;
+#[path = "support/cases.rs"]
+mod cases;
 
+use std::fs;
+
+use cases::{Case, FILES, cases};
 use shardgate::http::{
     ChunkDecoder, Framing, HeadLimits, Method, Parsed, RequestHead, parse_request,
 };
@@ -11,13 +14,6 @@ use shardgate::http::{
 /// Cases up to this length also arrive one byte at a time; longer ones in three pieces.
 const BYTEWISE_BYTES_MAX: usize = 2048;
 const NEXT_REQUEST: &[u8] = b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
-
-/// One line of a case file.
-struct Case {
-    place: String,
-    verdict: String,
-    bytes: Vec<u8>,
-}
 
 /// One downstream connection, from the reader's side.
 struct Reader {
@@ -168,66 +164,6 @@ fn read<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> String {
     reader.verdict()
 }
 
-/// The cases of one file.
-fn cases(name: &str) -> Vec<Case> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/cases/http")
-        .join(name);
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let lines = text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.starts_with('#'));
-    let cases: Vec<Case> = lines
-        .filter(|(_, line)| !line.is_empty())
-        .map(|(index, line)| {
-            let place = format!("{name}:{}", index + 1);
-            let columns: Vec<&str> = line.split('\t').collect();
-            let [verdict, bytes, reason] = columns[..] else {
-                panic!("{place}: three columns")
-            };
-            assert!(!reason.is_empty(), "{place}: a reason");
-            let bytes = unescape(bytes).unwrap_or_else(|| panic!("{place}: an escape"));
-            Case {
-                place,
-                verdict: verdict.to_owned(),
-                bytes,
-            }
-        })
-        .collect();
-    assert!(!cases.is_empty(), "{name}: no cases");
-    cases
-}
-
-/// `\r \n \t \\ \xNN`, and `{repeat:N:x}` where `x` is escaped text without `}`.
-fn unescape(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        if let Some(repeat) = rest.strip_prefix("{repeat:") {
-            let (count, tail) = repeat.split_once(':')?;
-            let (piece, tail) = tail.split_once('}')?;
-            bytes.extend(unescape(piece)?.repeat(count.parse().ok()?));
-            rest = tail;
-        } else if let Some(escape) = rest.strip_prefix('\\') {
-            let (byte, len) = match *escape.as_bytes().first()? {
-                b'r' => (b'\r', 1),
-                b'n' => (b'\n', 1),
-                b't' => (b'\t', 1),
-                b'\\' => (b'\\', 1),
-                b'x' => (u8::from_str_radix(escape.get(1..3)?, 16).ok()?, 3),
-                _ => return None,
-            };
-            bytes.push(byte);
-            rest = &escape[len..];
-        } else {
-            bytes.extend_from_slice(&rest.as_bytes()[..first.len_utf8()]);
-            rest = &rest[first.len_utf8()..];
-        }
-    }
-    Some(bytes)
-}
-
 /// The verdict once a well-formed request is pipelined behind the case.
 fn with_next(verdict: &str) -> Option<String> {
     match verdict.strip_prefix("ok") {
@@ -246,6 +182,7 @@ fn check_file(name: &str) {
         place,
         verdict,
         bytes,
+        ..
     } in cases(name)
     {
         let mut judge = |way: &str, found: String, expected: &str| {
@@ -335,6 +272,7 @@ fn a_case_can_be_split_anywhere_in_two() {
             place,
             verdict,
             bytes,
+            ..
         } in cases(name)
         {
             if bytes.len() <= 512 {
@@ -349,8 +287,7 @@ fn a_case_can_be_split_anywhere_in_two() {
 
 #[test]
 fn every_case_file_is_run() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases/http");
-    let mut names: Vec<String> = fs::read_dir(path)
+    let mut names: Vec<String> = fs::read_dir(cases::folder())
         .expect("the case folder")
         .map(|entry| {
             entry
@@ -361,15 +298,5 @@ fn every_case_file_is_run() {
         })
         .collect();
     names.sort();
-    let run = [
-        "chunks.txt",
-        "content-length.txt",
-        "host.txt",
-        "limits.txt",
-        "lines.txt",
-        "pipelining.txt",
-        "request-line.txt",
-        "transfer-encoding.txt",
-    ];
-    assert_eq!(names, run);
+    assert_eq!(names, FILES);
 }

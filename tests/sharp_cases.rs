@@ -23,6 +23,9 @@ mod s7_byte_fidelity;
 #[path = "sharp_cases/s8_slow_or_dead_backend.rs"]
 mod s8_slow_or_dead_backend;
 
+#[path = "sharp_cases/sse_script.rs"]
+mod sse_script;
+
 /// The text of the first content block of a call's result.
 fn text_of(response: &support::Response) -> String {
     let result = response.result();

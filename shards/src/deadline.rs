@@ -276,7 +276,7 @@ mod tests {
         let (table, _) = table();
         let late = Socket::open(&table);
         late.deadline.arm_idle(Duration::ZERO);
-        table.pass(now_ms() + 10);
+        table.pass(now_ms() + 2 * TICK.as_millis() as u64);
         assert!(late.deadline.has_passed());
         let place = late.deadline.index;
         drop(late);

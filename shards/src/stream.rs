@@ -4,15 +4,18 @@
 //! No operation is ever raced against a timer: limits go through [`Deadline`].
 
 use std::{
+    cell::Cell,
     io,
     net::SocketAddr,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd},
+    pin::{Pin, pin},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use monoio::{
-    buf::{IoBufMut, SliceMut},
-    io::{AsyncReadRent, AsyncWriteRentExt},
+    buf::{IoBuf, IoBufMut, SliceMut},
+    io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt},
     net::TcpStream,
 };
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -20,7 +23,18 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use crate::{
     deadline::{Deadline, Deadlines},
     driver::{self, DriverKind},
+    task::yield_now,
 };
+
+/// Room a read has at the least, bytes. Who reserves for a whole of known length and adds this has
+/// it read without a larger buffer.
+pub const READ_BYTES_MIN: usize = 1024;
+/// Operations in a row that did not have to wait before the shard's other tasks have a turn. The
+/// epoll driver does at once what can be done at once: a peer that always has more to read, and
+/// always takes more, would have the shard for itself.
+const STREAK_MAX: u32 = 64;
+/// Bytes the other end must have taken for its time to begin anew.
+const PROGRESS_BYTES: usize = 64 * 1024;
 
 /// An open connection. Fields drop in this order: the deadline leaves its table before the
 /// descriptor closes.
@@ -28,6 +42,25 @@ use crate::{
 pub struct Stream {
     deadline: Deadline,
     tcp: TcpStream,
+    /// Operations since the last one that had to wait.
+    streak: Cell<u32>,
+}
+
+/// An operation of a connection, counted when it did not have to wait.
+struct Counted<'a, F> {
+    operation: Pin<&'a mut F>,
+    streak: &'a Cell<u32>,
+}
+
+impl<F: Future> Future for Counted<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let outcome = self.operation.as_mut().poll(cx);
+        let streak = if outcome.is_ready() { self.streak.get() + 1 } else { 0 };
+        self.streak.set(streak);
+        outcome
+    }
 }
 
 /// A connection on its way to another shard: nothing pending, nothing registered.
@@ -39,7 +72,11 @@ pub struct Parcel {
 impl Stream {
     pub(crate) fn new(tcp: TcpStream, deadlines: &Deadlines) -> Self {
         let deadline = deadlines.register(tcp.as_raw_fd());
-        Self { deadline, tcp }
+        Self {
+            deadline,
+            tcp,
+            streak: Cell::new(0),
+        }
     }
 
     /// Connects to `address`, TCP_NODELAY set. The limit is a deadline as any other: when it passes
@@ -81,24 +118,87 @@ impl Stream {
     /// Waits until bytes, or the end, can be read; holds no buffer meanwhile. An error is left to
     /// the read that follows. Safe to drop: no byte is lost.
     pub async fn readable(&self) {
-        let _ = self.tcp.readable(false).await;
+        self.give_way().await;
+        let operation = pin!(self.tcp.readable(false));
+        let _ = Counted {
+            operation,
+            streak: &self.streak,
+        }
+        .await;
+    }
+
+    /// Lets the shard's other tasks run, after a while without a wait.
+    async fn give_way(&self) {
+        if self.streak.get() >= STREAK_MAX {
+            self.streak.set(0);
+            yield_now().await;
+        }
     }
 
     /// Appends what can be read to `buffer` (its spare capacity, at least 1 KiB is made); 0 = end.
     pub async fn read(&mut self, mut buffer: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
-        if buffer.capacity() - buffer.len() < 1024 {
-            buffer.reserve(1024.max(buffer.len()));
+        self.give_way().await;
+        if buffer.capacity() - buffer.len() < READ_BYTES_MIN {
+            buffer.reserve(READ_BYTES_MIN.max(buffer.len()));
         }
         let (start, end) = (buffer.len(), buffer.capacity());
         let slice: SliceMut<Vec<u8>> = buffer.slice_mut(start..end);
-        let (result, slice) = self.tcp.read(slice).await;
+        let operation = pin!(self.tcp.read(slice));
+        let (result, slice) = Counted {
+            operation,
+            streak: &self.streak,
+        }
+        .await;
         (result, slice.into_inner())
     }
 
     /// Writes all of `buffer` and gives it back.
     pub async fn write_all(&mut self, buffer: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
-        let (result, buffer) = self.tcp.write_all(buffer).await;
+        self.give_way().await;
+        let operation = pin!(self.tcp.write_all(buffer));
+        let (result, buffer) = Counted {
+            operation,
+            streak: &self.streak,
+        }
+        .await;
         (result.map(|_| ()), buffer)
+    }
+
+    /// The same under the connection's deadline: the other end has `limit` for each 64 KiB, so one
+    /// that reads slowly is not taken for one that does not read.
+    pub async fn write_all_within(
+        &mut self,
+        mut buffer: Vec<u8>,
+        limit: Duration,
+    ) -> (io::Result<()>, Vec<u8>) {
+        let (mut written, length) = (0, buffer.len());
+        let mut due = 0;
+        let mut outcome = Ok(());
+        while written < length {
+            self.give_way().await;
+            if written >= due {
+                due = written + PROGRESS_BYTES;
+                self.deadline.arm(limit);
+            }
+            let operation = pin!(self.tcp.write(buffer.slice(written..length)));
+            let (result, slice) = Counted {
+                operation,
+                streak: &self.streak,
+            }
+            .await;
+            buffer = slice.into_inner();
+            match result {
+                Ok(0) => outcome = Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => outcome = Err(error),
+            }
+            if outcome.is_err() {
+                break;
+            }
+        }
+        self.deadline.disarm();
+        (outcome, buffer)
     }
 
     /// Whether something, the end included, could be read right now. For a connection that should
@@ -116,6 +216,22 @@ impl Stream {
             )
         };
         count >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
+    }
+
+    /// Reads what is there right now into `bytes`; `WouldBlock` when nothing is, 0 = end. One system
+    /// call, which never waits, so that a call can be dropped on either side of it.
+    pub fn read_now(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the slice is valid for writes of its length, the descriptor is ours; with
+        // MSG_DONTWAIT nothing waits whatever the descriptor's own mode.
+        let count = unsafe {
+            libc::recv(
+                self.tcp.as_raw_fd(),
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }
 
     /// The time limit of this connection.
@@ -147,7 +263,7 @@ impl Stream {
     /// Takes the connection out of this shard. Only with no operation pending: a `readable` dropped
     /// half-way still belongs to the kernel, so such a connection must stay.
     pub fn into_parcel(self) -> io::Result<Parcel> {
-        let Self { deadline, tcp } = self;
+        let Self { deadline, tcp, .. } = self;
         drop(deadline);
         // SAFETY: `into_raw_fd` gives up ownership of an open descriptor, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(tcp.into_raw_fd()) };

@@ -170,7 +170,11 @@ fn read_algorithm(header: &str) -> Result<SignatureAlgorithm, AuthFault> {
     if header.crit {
         return Err(AuthFault::CriticalExtension);
     }
-    SignatureAlgorithm::from_name(&header.alg).ok_or(AuthFault::AlgorithmNotAllowed)
+    let algorithm =
+        SignatureAlgorithm::from_name(&header.alg).ok_or(AuthFault::AlgorithmNotAllowed)?;
+    // The control plane's reader gives every registered member its type (`kid` a string, ...).
+    serde_json::from_slice::<jsonwebtoken::Header>(&json).map_err(|_| AuthFault::Malformed)?;
+    Ok(algorithm)
 }
 
 #[cfg(test)]
@@ -198,7 +202,7 @@ mod tests {
     #[test]
     fn header_faults_are_told_apart() {
         assert_eq!(
-            header(r#"{"alg":"HS256","kid":7}"#),
+            header(r#"{"alg":"HS256","kid":"7","other":7}"#),
             Ok(SignatureAlgorithm::Hs256)
         );
         assert_eq!(
@@ -212,6 +216,7 @@ mod tests {
             "{}",
             "[]",
             r#"{"alg":1}"#,
+            r#"{"alg":"HS256","kid":7}"#,
             r#"{"alg":"HS256","alg":"HS256"}"#,
             "{} {}",
         ] {

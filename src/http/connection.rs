@@ -7,7 +7,9 @@
 use std::{net::SocketAddr, rc::Rc, time::Duration};
 
 use futures_util::future::{Either, select};
-use shards::{MovedSocket, Stream, clock::coarse_ms, deadline::now_ms};
+use shards::{
+    MovedSocket, Stream, clock::coarse_ms, deadline::now_ms, stream::READ_BYTES_MIN,
+};
 
 use crate::{
     http::{
@@ -36,12 +38,15 @@ pub fn accepted(shard: &Rc<ShardState>, stream: Stream, peer: SocketAddr, listen
         // Over the limit: closing is the only answer that costs nothing.
         return;
     }
+    // A handshake counts: half-open ones are what a flood is made of.
+    let open = OpenCount::new(&shard);
     shards::spawn(async move {
         let link = if shard.tls_listener == Some(listener) {
             let Some(config) = shard.tls.clone() else {
                 return;
             };
-            stream.deadline().arm(shard.settings.timeouts.head);
+            // Nothing has been asked yet: a drain need not wait for it.
+            stream.deadline().arm_idle(shard.settings.timeouts.head);
             match Link::accept_tls(stream, config).await {
                 Ok(link) => link,
                 Err(_) => return,
@@ -50,7 +55,7 @@ pub fn accepted(shard: &Rc<ShardState>, stream: Stream, peer: SocketAddr, listen
             Link::Plain(stream)
         };
         let history = ConnectionHistory::default();
-        Connection::new(shard, link, peer, listener, history, Vec::new())
+        Connection::new(open, link, peer, listener, history, Vec::new())
             .run()
             .await;
     });
@@ -65,10 +70,10 @@ pub fn moved(shard: &Rc<ShardState>, socket: MovedSocket) {
         moves: socket.moves,
         ..ConnectionHistory::default()
     };
-    let shard = shard.clone();
+    let open = OpenCount::new(shard);
     shards::spawn(
         Connection::new(
-            shard,
+            open,
             link,
             socket.peer,
             socket.listener,
@@ -95,6 +100,13 @@ struct Connection {
 /// Counts the connection as open while it lives.
 struct OpenCount(Rc<ShardState>);
 
+impl OpenCount {
+    fn new(shard: &Rc<ShardState>) -> Self {
+        shard.shard.own_counters().open.add(1);
+        Self(shard.clone())
+    }
+}
+
 impl Drop for OpenCount {
     fn drop(&mut self) {
         self.0.shard.own_counters().open.subtract(1);
@@ -115,18 +127,16 @@ enum Next {
 
 impl Connection {
     fn new(
-        shard: Rc<ShardState>,
+        open: OpenCount,
         link: Link,
         peer: SocketAddr,
         listener: u8,
         history: ConnectionHistory,
         buffer: Vec<u8>,
     ) -> Self {
-        shard.shard.own_counters().open.add(1);
-        let open = OpenCount(shard.clone());
         Self {
             link,
-            shard,
+            shard: open.0.clone(),
             peer,
             listener,
             history,
@@ -283,7 +293,10 @@ impl Connection {
                     if self.continue_if_asked(&head).await.is_err() {
                         return Next::Ended;
                     }
-                    self.buffer.reserve(whole - self.buffer.len());
+                    // With the room a read wants, or the last one would double the buffer, and
+                    // what a client sends ahead would fill it.
+                    let missing = whole - self.buffer.len();
+                    self.buffer.reserve(missing + READ_BYTES_MIN);
                 }
                 while self.buffer.len() < whole {
                     if let Err(next) = self.fill(body_limit).await {
@@ -320,6 +333,7 @@ impl Connection {
                 return next;
             }
         }
+        self.link.deadline().disarm();
         let body = head.len..bytes.len();
         Next::Request(Request {
             bytes,
@@ -409,9 +423,7 @@ impl Connection {
             match parts.next().await {
                 Ok(Some(bytes)) => {
                     has_begun = true;
-                    self.link.deadline().arm(write_limit);
-                    let (result, bytes) = self.link.write_all(bytes).await;
-                    self.link.deadline().disarm();
+                    let (result, bytes) = self.link.write_all_within(bytes, write_limit).await;
                     parts.give_back(bytes);
                     if result.is_err() {
                         return false;
@@ -473,7 +485,7 @@ impl Connection {
     /// what it still sends, for a short while and a bounded amount.
     async fn linger(&mut self) {
         self.link.deadline().arm(Duration::from_millis(500));
-        self.link.stream().end_output();
+        self.link.end_output().await;
         let mut left = READ_AHEAD_BYTES_MAX * 4;
         let mut buffer = std::mem::take(&mut self.buffer);
         while left > 0 {

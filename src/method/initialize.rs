@@ -147,8 +147,14 @@ async fn open_backends(
     caller: &Caller<'_>,
     patience: Duration,
 ) -> Vec<Result<Rc<OpenBackend>, CallFault>> {
-    let all = (0..caller.host.backends.len())
-        .map(|index| open::ensure(shard, session, &caller.host, index, patience));
+    let host = &caller.host;
+    let all = session
+        .all_backends()
+        .into_iter()
+        .enumerate()
+        .map(|(index, link)| async move {
+            open::ensure(shard, session, (host, index), &link, patience).await
+        });
     join_all(all).await
 }
 

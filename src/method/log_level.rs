@@ -73,7 +73,7 @@ async fn tell(
     index: usize,
     level: &'static str,
 ) -> Option<Result<(), CallFault>> {
-    let link = session.backend(index)?;
+    let link = session.backend(&caller.host, index)?;
     let opened = link.open().filter(|open| log_level::is_offered(open))?;
     let to = log_level::Recipient {
         backend: &caller.host.backends[index],
@@ -89,6 +89,7 @@ async fn tell(
     // Opening it again tells it the level.
     link.forget(&opened);
     shard.numbers.backend_reopened.add(1);
-    let again = open::ensure(shard, session, &caller.host, index, patience).await;
+    let place = (&caller.host, index);
+    let again = open::ensure(shard, session, place, &link, patience).await;
     Some(again.map(drop))
 }

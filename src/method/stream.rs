@@ -34,7 +34,6 @@ pub async fn open(
         return Err(Refusal::Draining);
     }
     let queue = session.inbox.open(STREAMS_MAX).ok_or(Refusal::StreamCap)?;
-    session.in_flight.set(session.in_flight.get() + 1);
     listen::start(shard, &session);
     let open = OpenStream {
         session: &session,
@@ -98,7 +97,6 @@ impl OpenStream<'_> {
 impl Drop for OpenStream<'_> {
     fn drop(&mut self) {
         self.session.inbox.close(&self.queue);
-        self.session.in_flight.set(self.session.in_flight.get() - 1);
         self.session.used_ms.set(shards::deadline::now_ms());
     }
 }

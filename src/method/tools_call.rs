@@ -45,12 +45,11 @@ pub async fn call(
         // Prefixes alone do not tell the backend: learn the exact names first.
         Box::pin(tools_list::gather(shard, caller, session)).await;
     }
-    let learned = session.exposed.borrow().clone();
-    let route = route_tool(&caller.host, &learned, &name)
+    let route = route_tool(&caller.host, &session.exposed.borrow(), &name)
         .ok_or_else(|| Refusal::rpc(id, -32602, "Routing problem... tool not found"))?;
     let link = session
-        .backend(route.backend)
-        .ok_or_else(|| Refusal::Backend(id.into(), CallFault::SessionEnded))?;
+        .backend(&caller.host, route.backend)
+        .ok_or_else(|| Refusal::Backend(id.into(), CallFault::Reconfigured))?;
     let mut renamed = Vec::new();
     if *route.original != *name {
         json::quote(&mut renamed, &route.original);
@@ -73,8 +72,8 @@ pub async fn call(
             Some(opened) => opened,
             None => {
                 let patience = shard.upstream.limits.first_byte;
-                let opening =
-                    open::ensure(shard, session, &caller.host, route.backend, patience);
+                let place = (&caller.host, route.backend);
+                let opening = open::ensure(shard, session, place, &link, patience);
                 match Box::pin(opening).await {
                     Ok(opened) => opened,
                     Err(fault) => break Err(Cut::Backend(fault)),

@@ -86,7 +86,8 @@ pub async fn gather(
         .numbers
         .name_collisions
         .add(merged.collisions.len() as u64);
-    if caller.host.is_ambiguous {
+    // The indices are those of this configuration.
+    if caller.host.is_ambiguous && Rc::ptr_eq(&session.backends.borrow().host, &caller.host) {
         *session.exposed.borrow_mut() = merged.exposed.clone();
     }
     (merged, missing)
@@ -100,7 +101,10 @@ async fn backend_pages(
     index: usize,
 ) -> Result<Vec<Vec<u8>>, CallFault> {
     let patience = shard.upstream.limits.fan_out;
-    let link = session.backend(index).ok_or(CallFault::SessionEnded)?;
+    let place = (&caller.host, index);
+    let link = session
+        .backend(&caller.host, index)
+        .ok_or(CallFault::Reconfigured)?;
     // A backend that is late already, or that fails at once, costs the list nothing.
     if open::opening_for_ms(&link).is_some_and(|ms| u128::from(ms) >= patience.as_millis())
         || (link.open().is_none() && link.target.breaker.is_open(now_ms()))
@@ -109,7 +113,7 @@ async fn backend_pages(
     }
     let mut is_second = false;
     loop {
-        let lost = open::ensure(shard, session, &caller.host, index, patience).await?;
+        let lost = open::ensure(shard, session, place, &link, patience).await?;
         match pages_of(shard, caller, &link, &lost, index, patience).await {
             Err(CallFault::SessionLost) if !is_second => {
                 is_second = true;
@@ -134,11 +138,11 @@ async fn pages_of(
     }
     let backend = &caller.host.backends[index];
     let mut arrays = Vec::new();
-    let mut cursor: Option<Vec<u8>> = None;
+    let mut cursors: Vec<Vec<u8>> = Vec::new();
     while arrays.len() < PAGES_MAX {
         let id = link.next_id().to_string();
         let mut body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list""#).into_bytes();
-        if let Some(cursor) = &cursor {
+        if let Some(cursor) = cursors.last() {
             body.extend_from_slice(b",\"params\":{\"cursor\":");
             body.extend_from_slice(cursor);
             body.push(b'}');
@@ -165,9 +169,13 @@ async fn pages_of(
             .result_member("nextCursor")
             .filter(|raw| raw.starts_with(b"\""));
         match next {
-            // The same cursor twice would go on for ever (market.md S1).
-            Some(next) if cursor.as_deref() != Some(next) => cursor = Some(next.to_vec()),
-            _ => break,
+            // A cursor met before would go on for ever (market.md S1).
+            Some(next) if cursors.iter().any(|known| known == next) => {
+                shard.numbers.lists_cyclic.add(1);
+                break;
+            }
+            Some(next) => cursors.push(next.to_vec()),
+            None => break,
         }
     }
     Ok(arrays)

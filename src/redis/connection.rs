@@ -151,10 +151,6 @@ impl Connection {
             if !self.is_readable_first(shared).await {
                 continue;
             }
-            if pipeline.is_idle() {
-                // TLS can have bytes for us that hold no data: the read would wait with no limit.
-                self.link.deadline().arm(shared.options.command_timeout);
-            }
             let is_full = self.fill().await?;
             while let Some(reply) = self.take_reply()? {
                 match reply {
@@ -195,7 +191,7 @@ impl Connection {
     }
 
     /// Waits for bytes (true) or for something to write (false). Both waits may be dropped.
-    async fn is_readable_first(&self, shared: &Shared) -> bool {
+    async fn is_readable_first(&mut self, shared: &Shared) -> bool {
         let readable = std::pin::pin!(self.link.readable());
         let wake = std::pin::pin!(shared.pipeline.wake.wait());
         matches!(select(readable, wake).await, Either::Left(_))

@@ -70,6 +70,11 @@ impl Inbox {
         }
     }
 
+    /// Whether a stream is open.
+    pub fn is_open(&self) -> bool {
+        !self.streams.borrow().is_empty()
+    }
+
     /// An event that fires when the last stream has closed; `None` when none is open.
     pub fn deserted(&self) -> Option<Rc<Event>> {
         self.deserted.borrow().clone()

@@ -38,7 +38,7 @@ pub struct Session {
     pub log_level: Cell<Option<&'static str>>,
     /// Messages outside replies.
     pub inbox: Inbox,
-    /// Requests of this session under way.
+    /// Requests of this session under way, without its GET streams.
     pub in_flight: Cell<u32>,
     /// A task is opening backends that were missing.
     pub is_joining: Cell<bool>,
@@ -69,8 +69,6 @@ pub struct BackendSession {
     pub last_fault: Cell<Option<CallFault>>,
     /// Somebody listens to its own event stream; fired when that is open, or cannot be.
     pub listening: RefCell<Option<Rc<Event>>>,
-    /// Number of the next request to it in this session.
-    next_id: Cell<u64>,
 }
 
 /// Where a backend session stands.
@@ -107,13 +105,13 @@ impl BackendSession {
             link: RefCell::new(BackendLink::Closed),
             last_fault: Cell::new(None),
             listening: RefCell::default(),
-            next_id: Cell::new(1),
         }
     }
 
-    /// A request id no other request of this backend session has.
+    /// A request id no other request to its target has: sessions share connections, and a reply
+    /// that is not the one to this very request must not pass for it.
     pub fn next_id(&self) -> u64 {
-        self.next_id.replace(self.next_id.get() + 1)
+        self.target.next_id()
     }
 
     /// What was agreed, when it is open.
@@ -166,9 +164,18 @@ impl Session {
         left.into_iter().flatten().collect()
     }
 
-    /// The session with the backend at `index` of the virtual host.
-    pub fn backend(&self, index: usize) -> Option<Rc<BackendSession>> {
-        self.backends.borrow().sessions.get(index).cloned()
+    /// The session with the backend at `index` of `host`; `None` when the configuration has changed
+    /// since the caller looked at it: an index means another backend then.
+    pub fn backend(&self, host: &Rc<VirtualHost>, index: usize) -> Option<Rc<BackendSession>> {
+        let set = self.backends.borrow();
+        let is_current = Rc::ptr_eq(&set.host, host);
+        is_current.then(|| set.sessions.get(index).cloned())?
+    }
+
+    /// Whether this backend session has not fallen away with a change of the configuration.
+    pub fn holds(&self, link: &Rc<BackendSession>) -> bool {
+        let set = self.backends.borrow();
+        set.sessions.iter().any(|held| Rc::ptr_eq(held, link))
     }
 
     /// All backend sessions, in order.

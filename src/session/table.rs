@@ -85,7 +85,7 @@ impl SessionTable {
         let session = self.by_id.get(id)?;
         // The fingerprint is a keyed hash, so an early exit tells an attacker nothing he can use.
         let is_owner = session.principal == *principal && *session.virtual_host == *virtual_host;
-        if !is_owner || self.is_over(session, now_ms) {
+        if !is_owner || self.is_idle(session, now_ms) || self.is_old(session, now_ms) {
             return None;
         }
         session.used_ms.set(now_ms);
@@ -111,7 +111,10 @@ impl SessionTable {
         let over: Vec<SessionId> = self
             .by_id
             .values()
-            .filter(|session| self.is_over(session, now_ms))
+            .filter(|session| {
+                self.is_idle(session, now_ms)
+                    || (session.in_flight.get() == 0 && self.is_old(session, now_ms))
+            })
             .map(|session| session.id)
             .collect();
         over.iter().filter_map(|id| self.remove(id)).collect()
@@ -128,11 +131,17 @@ impl SessionTable {
         ids.iter().filter_map(|id| self.remove(id)).collect()
     }
 
-    /// A session in use is not idle; its age counts all the same, once nothing runs.
-    fn is_over(&self, session: &Session, now_ms: u64) -> bool {
+    /// A session in use, or listened to, is not idle.
+    fn is_idle(&self, session: &Session, now_ms: u64) -> bool {
         session.in_flight.get() == 0
-            && (now_ms.saturating_sub(session.used_ms.get()) > self.limits.idle_ms_max
-                || now_ms.saturating_sub(session.opened_ms) > self.limits.age_ms_max)
+            && !session.inbox.is_open()
+            && now_ms.saturating_sub(session.used_ms.get()) > self.limits.idle_ms_max
+    }
+
+    /// However busy it is it takes no more requests; those that run are finished, and its streams
+    /// end with it.
+    fn is_old(&self, session: &Session, now_ms: u64) -> bool {
+        now_ms.saturating_sub(session.opened_ms) > self.limits.age_ms_max
     }
 
     fn check_invariants(&self) {

@@ -50,6 +50,8 @@ numbers! {
     backend_answers_failed => "shardgate_backend_answers_failed_total",
     /// Backends left out of a merged list.
     lists_partial => "shardgate_lists_partial_total",
+    /// Backends' lists cut short because a cursor came back.
+    lists_cyclic => "shardgate_lists_cyclic_total",
     /// Exposed names that two backends share, counted per list.
     name_collisions => "shardgate_name_collisions_total",
     /// User configurations loaded from the store.

@@ -1,5 +1,7 @@
 //! The body of a backend's reply, piece by piece or whole, over a link.
 
+use shards::stream::READ_BYTES_MIN;
+
 use crate::{
     http::{ChunkDecoder, ResponseFraming},
     link::Link,
@@ -148,11 +150,12 @@ impl BodyReader {
         let (result, raw) = link.read(std::mem::take(&mut self.raw)).await;
         self.raw = raw;
         match result {
+            // An end of our own making is not the body's.
+            Ok(0) | Err(_) if link.deadline().has_passed() => Err(CallFault::CallTimeout),
             Ok(0) if matches!(self.state, State::UntilClose) => {
                 self.state = State::Done;
                 Ok(false)
             }
-            Ok(0) | Err(_) if link.deadline().has_passed() => Err(CallFault::CallTimeout),
             Ok(0) | Err(_) => Err(CallFault::ClosedInReply),
             Ok(_) => Ok(true),
         }
@@ -188,7 +191,8 @@ impl BodyReader {
         }
         let end = self.start + length;
         if self.raw.capacity() < end {
-            self.raw.reserve_exact(end - self.raw.len());
+            // With the room a read wants, or the last one would double the buffer.
+            self.raw.reserve_exact(end + READ_BYTES_MIN - self.raw.len());
         }
         while self.raw.len() < end {
             self.fill(link).await?;

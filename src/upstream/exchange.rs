@@ -39,7 +39,8 @@ pub struct Manner {
     pub repeat: Repeat,
     /// Time until the first byte of the reply.
     pub first_byte: Duration,
-    /// A late first byte speaks against the backend as a whole, not only against this request.
+    /// A late reply speaks against the backend as a whole, not only against this request. Then a
+    /// head alone does not speak for it either: whoever reads the reply says how it went.
     pub is_lateness_telling: bool,
 }
 
@@ -84,7 +85,9 @@ impl Upstream {
             };
             match outcome {
                 Ok((head, raw)) => {
-                    target.breaker.succeeded();
+                    if !manner.is_lateness_telling {
+                        target.breaker.succeeded();
+                    }
                     link.deadline().arm(self.limits.call);
                     let session_id = head.session_id.map(|span| span.slice(&raw).into());
                     let start = head.len;
@@ -101,9 +104,12 @@ impl Upstream {
                     return Ok((exchange, request));
                 }
                 // A pooled connection that ends before the first byte was closed by its keep-alive
-                // limit, as a rule; a request that may be repeated gets a new one, once.
+                // limit, as a rule; a request that may be repeated gets a new one, once. One that we
+                // have ended ourselves has had its time.
                 Err(CallFault::ClosedBeforeReply)
-                    if is_reused && manner.repeat == Repeat::Harmless =>
+                    if is_reused
+                        && manner.repeat == Repeat::Harmless
+                        && !link.deadline().has_passed() =>
                 {
                     is_second = true;
                 }
@@ -133,8 +139,8 @@ impl Upstream {
             target,
             ..
         } = exchange;
-        if head.keep_alive && body.is_done() && !body.has_excess() && !link.deadline().has_passed()
-        {
+        let has_excess = body.has_excess() || link.holds_input();
+        if head.keep_alive && body.is_done() && !has_excess && !link.deadline().has_passed() {
             target.put_idle(link, coarse_ms(), self.limits.idle_per_target_max);
         }
         body.into_buffer()

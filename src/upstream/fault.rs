@@ -70,6 +70,9 @@ pub enum CallFault {
     /// The session ended meanwhile.
     #[error("the session has ended")]
     SessionEnded,
+    /// The backend's configuration changed meanwhile.
+    #[error("the configuration of the backend changed during the request")]
+    Reconfigured,
 }
 
 impl CallFault {
@@ -98,6 +101,7 @@ impl CallFault {
             Self::InitializeRefused => "initialize_refused",
             Self::LevelRefused => "level_refused",
             Self::SessionEnded => "session_ended",
+            Self::Reconfigured => "reconfigured",
         }
     }
 }

@@ -160,6 +160,10 @@ impl Listener {
             if read != Ok(true) {
                 return Heard::End;
             }
+            // It may have fallen away with a change of the configuration meanwhile.
+            if !self.session.holds(&self.link) {
+                return Heard::Nothing;
+            }
             let fed = parser.feed(&piece, |event| {
                 if is_message(event.name) && !event.data.is_empty() {
                     self.pass_on(event.data, open);

@@ -25,19 +25,19 @@ const LIST_CHANGED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/tools/l
 /// Pauses between attempts to open backends that were missing, ms: first and longest.
 const JOIN_PAUSE_MS: (u64, u64) = (500, 30_000);
 
-/// The open backend session at `index`, opened if it is not; waits at most `patience`.
+/// The open backend session `link`, which is that of the backend at `index` of `host`, opened if it
+/// is not; waits at most `patience`.
 pub async fn ensure(
     shard: &Rc<ShardState>,
     session: &Rc<Session>,
-    host: &Rc<VirtualHost>,
-    index: usize,
+    (host, index): (&Rc<VirtualHost>, usize),
+    link: &Rc<BackendSession>,
     patience: Duration,
 ) -> Result<Rc<OpenBackend>, CallFault> {
-    let link = session.backend(index).ok_or(CallFault::SessionEnded)?;
     if let Some(open) = link.open() {
         return Ok(open);
     }
-    let opened = start(shard, session, host, index, &link)?;
+    let opened = start(shard, session, host, index, link)?;
     let _ = shards::task::within(patience, opened.wait()).await;
     match link.open() {
         Some(open) => Ok(open),
@@ -65,6 +65,9 @@ fn start(
     if session.has_ended.get() {
         return Err(CallFault::SessionEnded);
     }
+    if !session.holds(link) {
+        return Err(CallFault::Reconfigured);
+    }
     if let BackendLink::Opening(event, _) = &*link.link.borrow() {
         return Ok(event.clone());
     }
@@ -79,18 +82,24 @@ fn start(
     spawn(async move {
         let backend = &host.backends[index];
         let result = initialize(&shard, &session, backend, &opening.link).await;
-        match &result {
-            Ok(_) => shard.numbers.backend_opened.add(1),
-            Err(_) => shard.numbers.backend_open_failed.add(1),
+        match result {
+            Ok(open) => {
+                shard.numbers.backend_opened.add(1);
+                if session.has_ended.get() || !session.holds(&opening.link) {
+                    end(&shard, backend, open.session_id.as_deref(), Some(open.version)).await;
+                    return;
+                }
+                opening.settle(Ok(open));
+                listen::start(&shard, &session);
+            }
+            Err(Unopened { fault, left_behind }) => {
+                shard.numbers.backend_open_failed.add(1);
+                opening.settle(Err(fault));
+                if let Some((id, version)) = left_behind {
+                    end(&shard, backend, Some(&id), version).await;
+                }
+            }
         }
-        if session.has_ended.get()
-            && let Ok(open) = result
-        {
-            end(&shard, backend, &open).await;
-            return;
-        }
-        opening.settle(result);
-        listen::start(&shard, &session);
     });
     Ok(event)
 }
@@ -122,12 +131,28 @@ impl Drop for Opening {
     }
 }
 
+/// Why a backend session is not open, and what there is of it at the backend all the same: every
+/// further attempt would leave one more behind.
+struct Unopened {
+    fault: CallFault,
+    left_behind: Option<(Box<[u8]>, Option<Version>)>,
+}
+
+impl From<CallFault> for Unopened {
+    fn from(fault: CallFault) -> Self {
+        Self {
+            fault,
+            left_behind: None,
+        }
+    }
+}
+
 async fn initialize(
     shard: &Rc<ShardState>,
     session: &Session,
     backend: &Backend,
     link: &BackendSession,
-) -> Result<OpenBackend, CallFault> {
+) -> Result<OpenBackend, Unopened> {
     let upstream = &shard.upstream;
     let manner = Manner {
         // A second initialize makes a second session, which is harmless but for its cost.
@@ -148,17 +173,22 @@ async fn initialize(
         .await;
     let answer = match answer {
         // There is no session yet that could be lost: that path does not exist.
-        Err(CallFault::SessionLost) => return Err(CallFault::Status(404)),
+        Err(CallFault::SessionLost) => return Err(CallFault::Status(404).into()),
         other => other?,
     };
     if answer.result().is_none() {
-        return Err(CallFault::InitializeRefused);
+        return Err(CallFault::InitializeRefused.into());
     }
     let version = answer
         .result_member("protocolVersion")
         .and_then(json::unescape)
-        .and_then(|name| Version::from_name(name.as_bytes()))
-        .ok_or(CallFault::Revision)?;
+        .and_then(|name| Version::from_name(name.as_bytes()));
+    let Some(version) = version else {
+        return Err(Unopened {
+            fault: CallFault::Revision,
+            left_behind: answer.session_id.map(|id| (id, None)),
+        });
+    };
     let head = request::post_head(backend, answer.session_id.as_deref(), Some(version));
     let open = OpenBackend {
         version,
@@ -171,9 +201,15 @@ async fn initialize(
         session_id: answer.session_id,
     };
     let notification = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-    upstream
+    let told = upstream
         .tell(&backend.target, whole(head, backend, notification), manner)
-        .await?;
+        .await;
+    if let Err(fault) = told {
+        return Err(Unopened {
+            fault,
+            left_behind: open.session_id.map(|id| (id, Some(version))),
+        });
+    }
     let to = log_level::Recipient {
         backend,
         link,
@@ -226,9 +262,14 @@ fn whole(head: Vec<u8>, backend: &Backend, body: &[u8]) -> Vec<u8> {
     request
 }
 
-/// Ends a backend session (mcp.md 1.2); best effort.
-pub async fn end(shard: &Rc<ShardState>, backend: &Backend, open: &OpenBackend) {
-    let Some(session_id) = &open.session_id else {
+/// Ends a backend session (mcp.md 1.2), if it is one; best effort.
+pub async fn end(
+    shard: &Rc<ShardState>,
+    backend: &Backend,
+    session_id: Option<&[u8]>,
+    version: Option<Version>,
+) {
+    let Some(session_id) = session_id else {
         return;
     };
     let manner = Manner {
@@ -236,7 +277,7 @@ pub async fn end(shard: &Rc<ShardState>, backend: &Backend, open: &OpenBackend) 
         first_byte: Duration::from_secs(5),
         is_lateness_telling: false,
     };
-    let request = request::delete(backend, session_id, open.version);
+    let request = request::delete(backend, session_id, version);
     if shard
         .upstream
         .tell(&backend.target, request, manner)
@@ -257,7 +298,8 @@ pub fn end_all(shard: &Rc<ShardState>, session: &Session) {
         let (shard, host) = (shard.clone(), set.host.clone());
         let pass = shard.shard.gate.enter();
         spawn(async move {
-            end(&shard, &host.backends[index], &open).await;
+            let backend = &host.backends[index];
+            end(&shard, backend, open.session_id.as_deref(), Some(open.version)).await;
             drop(pass);
         });
     }
@@ -296,8 +338,11 @@ pub fn join_late(shard: &Rc<ShardState>, session: &Rc<Session>, host: &Rc<Virtua
                 let (shard, session, host) = (&shard, &session, &host);
                 async move {
                     let patience = shard.upstream.limits.fan_out;
+                    let Some(link) = session.backend(host, index) else {
+                        return Some(index);
+                    };
                     // It may have come meanwhile; the client has not been told.
-                    let outcome = ensure(shard, session, host, index, patience).await;
+                    let outcome = ensure(shard, session, (host, index), &link, patience).await;
                     if outcome.is_ok() {
                         session.inbox.post(LIST_CHANGED);
                     }

@@ -1,7 +1,9 @@
 //! One JSON-RPC exchange with a backend whose whole answer is wanted: `initialize`, list pages,
 //! notifications. Calls whose reply is streamed on are in `reply::relay`.
 
-use std::{borrow::Cow, rc::Rc};
+use std::{borrow::Cow, rc::Rc, time::Duration};
+
+use shards::deadline::now_ms;
 
 use crate::{
     http::{ContentKind, Encoding, sse::EventParser},
@@ -58,9 +60,18 @@ impl Upstream {
         id: &[u8],
         manner: Manner,
     ) -> Result<Answer, CallFault> {
-        let (mut exchange, _) = self
-            .exchange(target, request, manner, Vec::with_capacity(4096))
-            .await?;
+        let exchange = self.exchange_in_time(target, request, manner).await?;
+        let answer = self.read_answer(exchange, id).await;
+        match answer {
+            Err(CallFault::CallTimeout) if manner.is_lateness_telling => {
+                target.breaker.failed(now_ms());
+            }
+            _ => target.breaker.succeeded(),
+        }
+        answer
+    }
+
+    async fn read_answer(&self, mut exchange: Exchange, id: &[u8]) -> Result<Answer, CallFault> {
         let session_id = exchange.session_id.take();
         let (document, scan) = match self.form(&mut exchange).await? {
             ReplyForm::Json => {
@@ -78,6 +89,24 @@ impl Upstream {
         })
     }
 
+    /// An exchange whose whole reply is due when its first byte was: a backend that sends a head at
+    /// once and then nothing is late all the same.
+    async fn exchange_in_time(
+        &self,
+        target: &Rc<Target>,
+        request: Vec<u8>,
+        manner: Manner,
+    ) -> Result<Exchange, CallFault> {
+        let started_ms = now_ms();
+        let (exchange, _) = self
+            .exchange(target, request, manner, Vec::with_capacity(4096))
+            .await?;
+        let spent = Duration::from_millis(now_ms().saturating_sub(started_ms));
+        let left = manner.first_byte.saturating_sub(spent);
+        exchange.link.deadline().arm(left);
+        Ok(exchange)
+    }
+
     /// Sends a whole HTTP request that carries a notification, or a DELETE. Only the status counts.
     pub async fn tell(
         &self,
@@ -85,9 +114,9 @@ impl Upstream {
         request: Vec<u8>,
         manner: Manner,
     ) -> Result<(), CallFault> {
-        let (mut exchange, _) = self
-            .exchange(target, request, manner, Vec::with_capacity(4096))
-            .await?;
+        let mut exchange = self.exchange_in_time(target, request, manner).await?;
+        // Nothing but the status is waited for.
+        target.breaker.succeeded();
         let status = exchange.head.status;
         let is_stream = exchange.head.content == ContentKind::EventStream;
         if !is_stream {

@@ -32,6 +32,7 @@ pub struct Target {
     /// Its addresses and until when they hold, ms.
     pub(super) addresses: RefCell<(Vec<SocketAddr>, u64)>,
     idle: RefCell<Vec<Idle>>,
+    next_id: Cell<u64>,
     /// Connections opened, for the reuse ratio.
     pub opened_count: Cell<u64>,
 }
@@ -43,12 +44,17 @@ struct Idle {
 }
 
 impl Target {
+    /// A request id not used here before.
+    pub fn next_id(&self) -> u64 {
+        self.next_id.replace(self.next_id.get() + 1)
+    }
+
     /// An idle connection that still stands, if there is one.
     pub fn take_idle(&self, now_ms: u64) -> Option<Link> {
         loop {
-            let idle = self.idle.borrow_mut().pop()?;
+            let mut idle = self.idle.borrow_mut().pop()?;
             let is_trusted = now_ms.saturating_sub(idle.since_ms) < TRUSTED_MS;
-            if is_trusted || !idle.link.stream().has_input() {
+            if is_trusted || !idle.link.has_input() {
                 return Some(idle.link);
             }
         }
@@ -69,8 +75,8 @@ impl Target {
     /// Closes connections that were idle for longer than `idle_ms_max`, or that the other side has
     /// closed.
     pub fn sweep(&self, now_ms: u64, idle_ms_max: u64) {
-        self.idle.borrow_mut().retain(|idle| {
-            now_ms.saturating_sub(idle.since_ms) <= idle_ms_max && !idle.link.stream().has_input()
+        self.idle.borrow_mut().retain_mut(|idle| {
+            now_ms.saturating_sub(idle.since_ms) <= idle_ms_max && !idle.link.has_input()
         });
     }
 
@@ -122,6 +128,7 @@ impl Targets {
                     breaker: Breaker::default(),
                     addresses: RefCell::default(),
                     idle: RefCell::default(),
+                    next_id: Cell::new(1),
                     opened_count: Cell::new(0),
                 })
             })

@@ -14,18 +14,25 @@ use crate::{
 
 /// Half of the shortest delayed acknowledgement.
 const STALL_MS: f64 = 20.0;
+const TRIES_MAX: usize = 5;
 /// Sets a backend's two writes apart, so that the gateway makes two as well.
 const APART: Duration = Duration::from_millis(2);
 
 const TOOLS: &str = r#"{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]}"#;
 const NOTE: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"working"}}"#;
 
+/// A stall is there every time; a busy machine may be slow once.
 fn without_a_stall(client: Client, server: &str) {
-    let stage = Stage::open(&[("server", server)]);
+    let stage = Stage::open_alone(&[("server", server)]);
     let mut options = vec!["--mode", "back-to-back", "--sessions", "1"];
     options.extend(["--calls", "50"]);
-    let report = drive_well(client, &stage.url(), None, &options);
-    assert!(report.number("p50_ms") < STALL_MS, "{}", report.0);
+    let mut medians = Vec::new();
+    let is_quick = (0..TRIES_MAX).any(|_| {
+        let report = drive_well(client, &stage.url(), None, &options);
+        medians.push(report.number("p50_ms"));
+        report.number("p50_ms") < STALL_MS
+    });
+    assert!(is_quick, "{client:?} is stalled: medians of {medians:?} ms");
     stage.end();
 }
 

@@ -7,7 +7,7 @@ use loadgen::backend::{BackendKind, ReplyKind};
 
 use crate::{
     stage::{Stage, sample},
-    support::{Connection, McpClient, Plan},
+    support::{Ask, Connection, McpClient, Plan},
 };
 use serde_json::json;
 
@@ -24,8 +24,19 @@ fn call_count() -> usize {
 
 /// One principal's session.
 struct Caller {
-    client: McpClient,
+    /// A request of the session, without a body.
+    template: Ask,
+    session: String,
     canary: String,
+}
+
+impl Caller {
+    fn ask(&self, body: impl Into<Vec<u8>>) -> Ask {
+        Ask {
+            body: Some(body.into()),
+            ..self.template.clone()
+        }
+    }
 }
 
 #[test]
@@ -46,8 +57,10 @@ fn every_reply_carries_its_callers_canary() {
             let token = stage
                 .gateway
                 .token(&format!("principal-{number}@example.com"));
+            let client = McpClient::open_on(&stage.gateway, "main", Some(&token));
             Caller {
-                client: McpClient::open_on(&stage.gateway, "main", Some(&token)),
+                template: client.request(""),
+                session: client.session,
                 canary: format!("canary of principal {number}"),
             }
         })
@@ -97,7 +110,7 @@ fn call(connection: &mut Connection, caller: &Caller, round: usize) {
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":{round},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"text":"{canary}"}}}}}}"#
     );
-    let response = connection.ask(&caller.client.request(body));
+    let response = connection.ask(&caller.ask(body));
     assert_eq!(response.status, 200, "{}", response.text());
     let message = response.message();
     assert_eq!(message["id"], round);
@@ -107,10 +120,7 @@ fn call(connection: &mut Connection, caller: &Caller, round: usize) {
 /// A caller with another's session id is told what one with an unknown id is told.
 fn trespass(connection: &mut Connection, caller: &Caller, other: &Caller) {
     let body = r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#;
-    let ask = caller
-        .client
-        .request(body)
-        .with("mcp-session-id", &other.client.session);
+    let ask = caller.ask(body).with("mcp-session-id", &other.session);
     let response = connection.ask(&ask);
     assert_eq!(response.status, 404, "{}", response.text());
     assert!(!response.text().contains("canary"));

@@ -105,9 +105,7 @@ fn the_others_come_one_by_one(shards: usize) {
     );
     assert_eq!(text_of(&waiting.connection.read_response()), "b two {}");
 
-    let address = c.address();
-    drop(c);
-    let _c = Backend::scripted_at(address, "c", &["three"], |_, _| None);
+    let _c = Backend::scripted_on(c.listen(), "c", &["three"], |_, _| None);
     let event = stream.next_event().unwrap();
     assert!(
         event.data.contains("notifications/tools/list_changed"),
@@ -148,17 +146,21 @@ fn s8_the_circuit_spares_lists_the_penalty() {
     let gateway = Plan::of(&[("a", &a.url()), ("b", &b.url())])
         .shards(1)
         .settings(|settings| {
-            settings.timeouts.initialize = Duration::from_millis(200);
-            settings.timeouts.upstream_first_byte = Duration::from_millis(200);
+            // The healthy one has all the time it may need on a busy machine.
+            settings.timeouts.initialize = LONG;
+            settings.timeouts.upstream_first_byte = Duration::from_millis(500);
         })
         .start();
     let mut client = McpClient::open(&gateway);
+    eventually("the healthy one is open", || {
+        (client.tool_names() == ["a-one"]).then_some(())
+    });
     for _ in 0..300 {
         assert_eq!(client.tool_names(), ["a-one"]);
     }
     // Three failures open it; then a probe after 1 s, 2 s, 4 s, ...: without it, one for each list.
     let asked = b.connection_count();
-    assert!(asked <= 10, "the silent backend was asked {asked} times");
+    assert!(asked <= 15, "the silent backend was asked {asked} times");
     gate.open();
 }
 

@@ -2,7 +2,6 @@
 //! else.
 
 use std::{
-    collections::HashMap,
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
@@ -12,9 +11,12 @@ use std::{
     thread::JoinHandle,
 };
 
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
 
-use super::{client::find, eventually};
+use super::{
+    asked::{Asked, read_request},
+    eventually,
+};
 
 /// What a test wants said: `Some(())` when it has answered, `None` for the usual answer.
 pub type Script = dyn Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync;
@@ -42,21 +44,6 @@ struct State {
     name: String,
 }
 
-/// One request as it came.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    /// HTTP method.
-    pub method: String,
-    /// Request target.
-    pub target: String,
-    /// Headers in order, names in lower case.
-    pub headers: Vec<(String, String)>,
-    /// Body.
-    pub body: Vec<u8>,
-    /// Number of its connection, from 0.
-    pub connection: usize,
-}
-
 impl Backend {
     /// A server whose tools are `echo` and the ones named here; every tool answers with its own
     /// name, the server's name and the raw arguments it got.
@@ -70,19 +57,17 @@ impl Backend {
         tools: &[&str],
         script: impl Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync + 'static,
     ) -> Self {
-        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self::scripted_at(anywhere, name, tools, script)
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::scripted_on(listener, name, tools, script)
     }
 
-    /// The same at an address of the test's choice, such as one that refused until now.
-    pub fn scripted_at(
-        address: SocketAddr,
+    /// The same on a listener of the test's choice, as [`Refusing::listen`] gives one.
+    pub fn scripted_on(
+        listener: TcpListener,
         name: &str,
         tools: &[&str],
         script: impl Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync + 'static,
     ) -> Self {
-        // Who refused there until now may take a moment to be gone.
-        let listener = eventually("the port is free", || TcpListener::bind(address).ok());
         let shared = Arc::new(Shared {
             address: listener.local_addr().unwrap(),
             script: Box::new(script),
@@ -209,98 +194,6 @@ fn converse(mut stream: TcpStream, number: usize, shared: &Shared) {
         }
     }
     let _ = stream.shutdown(Shutdown::Both);
-}
-
-/// `None` when the connection has ended.
-fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>, connection: usize) -> Option<Asked> {
-    let end = loop {
-        if let Some(at) = find(buffer, b"\r\n\r\n") {
-            break at + 4;
-        }
-        fill(stream, buffer)?;
-    };
-    let head = String::from_utf8(buffer.drain(..end).collect()).unwrap();
-    let mut lines = head.trim_end().split("\r\n");
-    let mut words = lines.next().unwrap().split(' ');
-    let mut asked = Asked {
-        method: words.next().unwrap().to_owned(),
-        target: words.next().unwrap().to_owned(),
-        headers: lines
-            .map(|line| {
-                let (name, value) = line.split_once(':').unwrap();
-                (name.to_ascii_lowercase(), value.trim().to_owned())
-            })
-            .collect(),
-        body: Vec::new(),
-        connection,
-    };
-    assert_eq!(asked.header("transfer-encoding"), None);
-    let length = asked
-        .header("content-length")
-        .map_or(0, |length| length.parse().unwrap());
-    while buffer.len() < length {
-        fill(stream, buffer)?;
-    }
-    asked.body = buffer.drain(..length).collect();
-    Some(asked)
-}
-
-fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
-    let mut piece = [0; 16 * 1024];
-    let count = stream.read(&mut piece).ok().filter(|count| *count > 0)?;
-    buffer.extend_from_slice(&piece[..count]);
-    Some(())
-}
-
-impl Asked {
-    /// The value of a header that stands once at the most.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        let mut values = self.headers.iter().filter(|(known, _)| known == name);
-        let value = values.next().map(|(_, value)| value.as_str());
-        assert!(values.next().is_none(), "{name} stands twice");
-        value
-    }
-
-    /// The body as text.
-    pub fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).unwrap()
-    }
-
-    /// The body as JSON; `Null` when it is none.
-    pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
-    }
-
-    /// A member of the message, raw: what does not fit a number type is a value all the same.
-    fn member(&self, name: &str) -> Option<Box<RawValue>> {
-        let mut members: HashMap<String, Box<RawValue>> =
-            serde_json::from_slice(&self.body).ok()?;
-        members.remove(name)
-    }
-
-    /// The JSON-RPC method.
-    pub fn rpc_method(&self) -> Option<String> {
-        serde_json::from_str(self.member("method")?.get()).ok()
-    }
-
-    /// Whether it is this JSON-RPC method.
-    pub fn is(&self, method: &str) -> bool {
-        self.rpc_method().as_deref() == Some(method)
-    }
-
-    /// The JSON-RPC id, raw.
-    pub fn id(&self) -> String {
-        let id = self.member("id");
-        id.map_or_else(|| "null".to_owned(), |id| id.get().to_owned())
-    }
-
-    /// The tool a `tools/call` is for.
-    pub fn tool(&self) -> Option<String> {
-        let mut params: HashMap<String, Box<RawValue>> =
-            serde_json::from_str(self.member("params")?.get()).ok()?;
-        let name = serde_json::from_str(params.remove("name")?.get()).ok()?;
-        self.is("tools/call").then_some(name)
-    }
 }
 
 /// The connection a request came on.
@@ -474,38 +367,5 @@ impl Wire<'_> {
         let tool = asked.tool().unwrap_or_default();
         let text = format!("{name} {tool} {}", json["params"]["arguments"]);
         self.text(asked, &text);
-    }
-}
-
-/// An address that refuses connections for as long as this lives.
-pub struct Refusing {
-    /// Gone first: that resets the other's connection, which then leaves no `TIME_WAIT` behind.
-    _peer: TcpListener,
-    /// Holds the port as its own local one, so that nobody else can listen there.
-    held: TcpStream,
-}
-
-impl Refusing {
-    /// Takes one.
-    pub fn new() -> Self {
-        let peer = TcpListener::bind("127.0.0.1:0").unwrap();
-        let held = TcpStream::connect(peer.local_addr().unwrap()).unwrap();
-        Self { _peer: peer, held }
-    }
-
-    /// The address.
-    pub fn address(&self) -> SocketAddr {
-        self.held.local_addr().unwrap()
-    }
-
-    /// An MCP endpoint there.
-    pub fn url(&self) -> String {
-        format!("http://{}/mcp", self.address())
-    }
-}
-
-impl Default for Refusing {
-    fn default() -> Self {
-        Self::new()
     }
 }

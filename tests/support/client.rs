@@ -10,9 +10,26 @@ use serde_json::Value;
 
 use super::PATIENCE;
 
+/// What carries a connection's bytes.
+pub trait Transport: Read + Write + Send {
+    /// The socket below.
+    fn socket(&self) -> &TcpStream;
+
+    /// The TLS session in between, if there is one.
+    fn tls(&mut self) -> Option<&mut rustls::ClientConnection> {
+        None
+    }
+}
+
+impl Transport for TcpStream {
+    fn socket(&self) -> &TcpStream {
+        self
+    }
+}
+
 /// One connection.
 pub struct Connection {
-    stream: TcpStream,
+    stream: Box<dyn Transport>,
     /// Bytes read and not used yet.
     pub buffer: Vec<u8>,
 }
@@ -42,14 +59,24 @@ pub struct Event {
 impl Connection {
     /// Connects.
     pub fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    /// A connection over what is open already.
+    pub fn over(stream: impl Transport + 'static) -> Self {
+        let socket = stream.socket();
+        socket.set_nodelay(true).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_write_timeout(Some(PATIENCE)).unwrap();
         Self {
-            stream,
+            stream: Box::new(stream),
             buffer: Vec::new(),
         }
+    }
+
+    /// The TLS session it is in.
+    pub fn tls(&mut self) -> &mut rustls::ClientConnection {
+        self.stream.tls().unwrap()
     }
 
     /// Sends bytes.
@@ -154,7 +181,7 @@ impl Connection {
     /// Closes the sending half.
     pub fn end_output(&self) {
         // The peer may have closed both already.
-        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.stream.socket().shutdown(Shutdown::Write);
     }
 
     /// Reads more; false at the end.
@@ -179,10 +206,13 @@ impl Connection {
 
     /// Whether something has come, or comes within a time.
     pub fn has_input_within(&mut self, time: Duration) -> bool {
-        self.stream.set_read_timeout(Some(time)).unwrap();
+        self.stream.socket().set_read_timeout(Some(time)).unwrap();
         let mut piece = [0; 16 * 1024];
         let outcome = self.stream.read(&mut piece);
-        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        self.stream
+            .socket()
+            .set_read_timeout(Some(PATIENCE))
+            .unwrap();
         match outcome {
             Ok(count) => {
                 self.buffer.extend_from_slice(&piece[..count]);

@@ -33,13 +33,23 @@ impl McpClient {
 
     /// Opens a session: `initialize` and `notifications/initialized`.
     pub fn open_on(gateway: &Gateway, host: &str, token: Option<&str>) -> Self {
+        Self::open_over(gateway.connect(), gateway.address, host, token)
+    }
+
+    /// The same over a connection that is open already, to a gateway at `address`.
+    pub fn open_over(
+        connection: Connection,
+        address: SocketAddr,
+        host: &str,
+        token: Option<&str>,
+    ) -> Self {
         let target = format!("/servers/{host}/mcp");
         let mut client = Self {
-            address: gateway.address,
+            address,
             target,
             token: token.map(str::to_owned),
             session: String::new(),
-            connection: gateway.connect(),
+            connection,
         };
         let response = client
             .connection

@@ -51,6 +51,26 @@ impl Server {
         panic!("redis-server did not start");
     }
 
+    /// Starts one that also takes TLS on a port of its own, which is given back with it.
+    pub(crate) fn start_tls(folder: PathBuf, arguments: &[&str]) -> (Self, u16) {
+        for _ in 0..20 {
+            let (port, tls_port) = (free_port(), free_port());
+            let mut arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+            arguments.extend(["--tls-port".to_owned(), tls_port.to_string()]);
+            if let Some(child) = spawn(&folder, port, &arguments) {
+                let child = RefCell::new(child);
+                let server = Self {
+                    child,
+                    arguments,
+                    folder,
+                    port,
+                };
+                return (server, tls_port);
+            }
+        }
+        panic!("redis-server did not start");
+    }
+
     /// Kills it, as a crash would.
     pub(crate) fn kill(&self) {
         let mut child = self.child.borrow_mut();

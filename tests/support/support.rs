@@ -17,20 +17,24 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod asked;
 mod backend;
 mod client;
 mod gateway;
 mod mcp;
+mod refusing;
 
 use std::{
     sync::{Condvar, Mutex},
     time::{Duration, Instant},
 };
 
-pub use backend::{Asked, Backend, Refusing, Script, Wire};
-pub use client::{Ask, Connection, Event, Response};
-pub use gateway::{Gateway, Plan};
+pub use asked::Asked;
+pub use backend::{Backend, Script, Wire};
+pub use client::{Ask, Connection, Event, Response, Transport, find};
+pub use gateway::{Gateway, HOST, Plan};
 pub use mcp::{EventStream, McpClient, VERSION, call_body, initialize_body};
+pub use refusing::Refusing;
 
 /// Longer than anything here takes on a busy machine; reached only by a failing test.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -63,10 +63,7 @@ fn a_call_does_not_overtake_what_waits() {
             ports[0].send(1, credit(slot));
         }
         let lane = ports[1].lane(0).unwrap();
-        assert!(matches!(
-            lane.pop(),
-            Some(Message::Credit { slot: 0, .. })
-        ));
+        assert!(matches!(lane.pop(), Some(Message::Credit { slot: 0, .. })));
         // There is room for one, but two wait.
         assert_eq!(ports[0].call(1, 9).err(), Some(9));
         ports[0].lane(1).unwrap().flush();

@@ -1,0 +1,101 @@
+//! Names: a tool is found under the name that it is shown under, unless another has the same one.
+//!
+//! Input, three lines: backends' keys; aliases as `key:alias:tool`; tools. Entries by comma.
+
+use std::collections::BTreeMap;
+
+use shardgate::{
+    config::{
+        compiled::CompiledUser,
+        user_config::{BackendConfig, UserConfig, VirtualHost},
+    },
+    route::{
+        merge::{BackendPages, merge_tools},
+        names::{expose, route_tool},
+    },
+    upstream::target::Targets,
+};
+
+use super::Verdict;
+
+/// Routes every exposed name of every backend.
+pub fn check(data: &[u8]) -> Verdict {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return Verdict::Refused;
+    };
+    let mut lines = text
+        .split('\n')
+        .map(|line| line.split(',').take(5).collect::<Vec<_>>());
+    let (Some(keys), Some(aliases), Some(mut tools)) = (lines.next(), lines.next(), lines.next())
+    else {
+        return Verdict::Refused;
+    };
+    tools.sort_unstable();
+    tools.dedup();
+    let mut backends = BTreeMap::new();
+    for key in keys {
+        let of_key = aliases
+            .iter()
+            .filter_map(|entry| entry.strip_prefix(key)?.strip_prefix(':')?.split_once(':'));
+        let backend = BackendConfig {
+            url: "http://backend.test/mcp".to_owned(),
+            tool_name_aliases: of_key
+                .map(|(alias, tool)| (alias.to_owned(), tool.to_owned()))
+                .collect(),
+            ..BackendConfig::default()
+        };
+        backends.insert(key.to_owned(), backend);
+    }
+    let host = VirtualHost { backends };
+    let config = UserConfig {
+        virtual_hosts: [("v".to_owned(), host)].into(),
+    };
+    let user = CompiledUser::new(&config, &Targets::default());
+    let host = user.host("v").unwrap();
+    let listed: Vec<_> = tools
+        .iter()
+        .map(|tool| serde_json::json!({"name": tool}))
+        .collect();
+    let array = serde_json::to_vec(&listed).unwrap();
+    let pages: Vec<BackendPages> = (0..host.backends.len())
+        .map(|backend| BackendPages {
+            backend,
+            arrays: vec![array.clone()],
+        })
+        .collect();
+    let merged = merge_tools(host, &pages);
+    assert_eq!(merged.exposed.len(), tools.len() * host.backends.len());
+    // As the product does: the list is asked only where prefixes do not tell.
+    let learned = if host.is_ambiguous {
+        &merged.exposed[..]
+    } else {
+        &[]
+    };
+    for index in 0..host.backends.len() {
+        for tool in &tools {
+            let name = expose(host, index, tool);
+            let route = route_tool(host, learned, &name);
+            let found = route
+                .as_ref()
+                .map(|route| (route.backend, &*route.original));
+            if let Some(alias) = host.aliases.get(&*name) {
+                // An alias comes before every prefix; one that two claim reaches neither.
+                let target = alias.as_ref().map(|(at, tool)| (usize::from(*at), &**tool));
+                assert_eq!(found, target, "{name:?}");
+            } else if !merged.collisions.iter().any(|taken| **taken == *name) {
+                assert_eq!(found, Some((index, *tool)), "{name:?}");
+            } else {
+                assert!(found.is_some(), "{name:?}");
+            }
+            // Without the list the name still leads to what it spells.
+            if let Some(route) = route_tool(host, &[], &name)
+                && !host.is_single
+                && !host.aliases.contains_key(&*name)
+            {
+                let key = &host.backends[route.backend].key;
+                assert_eq!(format!("{key}-{}", route.original), *name);
+            }
+        }
+    }
+    Verdict::Taken
+}
