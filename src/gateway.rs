@@ -177,8 +177,8 @@ impl Gateway {
         self.shards.fallback_reason.as_deref()
     }
 
-    /// Stops accepting, finishes what runs within the drain time-out, cuts off the rest, ends. False
-    /// when a shard had died or did not end in time.
+    /// Stops accepting, finishes what runs within the drain time-out, cuts off the rest, ends.
+    /// False when a shard had died or did not end in time.
     pub fn stop(mut self) -> bool {
         self.view.is_draining.store(true, Ordering::Relaxed);
         let started = Instant::now();

@@ -155,8 +155,8 @@ impl Link {
         }
     }
 
-    /// Says that nothing more will be written: in TLS by its own word first, without which the other
-    /// side could not tell this end from a cut (RFC 8446 section 6.1).
+    /// Says that nothing more will be written: in TLS by its own word first, without which the
+    /// other side could not tell this end from a cut (RFC 8446 section 6.1).
     pub async fn end_output(&mut self) {
         if let Self::Tls(link) = self {
             link.session.send_close_notify();
@@ -265,9 +265,9 @@ impl TlsLink {
         self.take_in().map(drop)
     }
 
-    /// Takes in the ciphertext that is there; false: none is. Only while no plaintext waits, of which
-    /// the session holds no more than one such step gives. An end without the session's own is an
-    /// error for who reads next, when all plaintext is taken.
+    /// Takes in the ciphertext that is there; false: none is. Only while no plaintext waits, of
+    /// which the session holds no more than one such step gives. An end without the session's own
+    /// is an error for who reads next, when all plaintext is taken.
     fn take_in(&mut self) -> io::Result<bool> {
         let mut source = Now {
             stream: &self.stream,

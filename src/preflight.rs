@@ -2,7 +2,7 @@
 //! header budgets, protocol revision.
 
 use crate::{
-    http::{header_values, headers},
+    http::{Method, header_values, headers},
     mcp::{
         envelope::Envelope,
         json,
@@ -126,7 +126,11 @@ pub fn classify(
     let header = request.field(request.head.protocol_version);
     let id = message.id.map(|span| span.slice(body).into());
     if message.meta_protocol_version.is_some() || header == Some(STATELESS.as_bytes()) {
-        return Err(Refusal::Stateless(id));
+        // That revision knows neither GET nor DELETE (mcp.md 1.1).
+        return Err(match request.head.method {
+            Method::Post => Refusal::Stateless(id),
+            _ => Refusal::StatelessMethod,
+        });
     }
     header
         .map(|name| Version::from_name(name).ok_or(Refusal::Version))

@@ -48,6 +48,8 @@ pub enum Refusal {
     RepeatedVersion,
     /// The stateless revision is not served.
     Stateless(Option<Box<[u8]>>),
+    /// Not a method of the stateless revision.
+    StatelessMethod,
     /// No `Mcp-Session-Id`.
     NoSession,
     /// No such session: unknown, ended, forged or somebody else's.
@@ -88,6 +90,7 @@ pub struct Answer {
 const CHALLENGE: &str = "www-authenticate: Bearer\r\n";
 const CHALLENGE_INVALID: &str = "www-authenticate: Bearer error=\"invalid_token\"\r\n";
 const ALLOW: &str = "allow: GET, POST, DELETE, OPTIONS\r\n";
+const ALLOW_POST: &str = "allow: POST\r\n";
 const RETRY: &str = "retry-after: 1\r\n";
 
 impl Refusal {
@@ -170,6 +173,10 @@ impl Refusal {
                 body: unsupported_version(id.as_deref()),
                 ..rpc(400, None, -32022, "")
             },
+            Self::StatelessMethod => Answer {
+                headers: ALLOW_POST,
+                ..text(405, "Method Not Allowed")
+            },
             Self::NoSession => rpc(
                 400,
                 None,
@@ -236,7 +243,7 @@ impl Refusal {
             Self::NoConfig => "no_config",
             Self::BadConfig => "bad_config",
             Self::NoVirtualHost => "no_virtual_host",
-            Self::Method => "method",
+            Self::Method | Self::StatelessMethod => "method",
             Self::Accept | Self::AcceptStream => "accept",
             Self::ContentType => "content_type",
             Self::Envelope(..) => "envelope",

@@ -70,14 +70,12 @@ pub struct Caller<'a> {
     pub host: Rc<VirtualHost>,
 }
 
-/// Serves one request. Whatever happens, a panic included, it has one answer or its connection ends.
+/// Serves one request. Whatever happens, a panic included, it has one answer or its connection
+/// ends.
 pub async fn serve(shard: &Rc<ShardState>, request: &Request, reply: &mut Reply<'_>) {
     let _pass = shard.shard.gate.enter();
-    match request.head.method {
-        Method::Head => reply.leave_out_body(),
-        // Whoever sent it may have another idea of where it ends.
-        Method::Other => reply.close_after(),
-        _ => {}
+    if request.head.method == Method::Head {
+        reply.leave_out_body();
     }
     let outcome = shards::task::guard(steps(shard, request, reply)).await;
     let refusal = match outcome {

@@ -1,8 +1,8 @@
 //! Where a request belongs: a pure decision from its session id and what its connection has done.
 //!
-//! The first request that belongs elsewhere moves the whole connection; a connection that then names
-//! yet another owner is mixed (a front proxy's pool), and its foreign requests cross the ring one by
-//! one. Without a session id a request runs where it arrived.
+//! The first request that belongs elsewhere moves the whole connection; a connection that then
+//! names yet another owner is mixed (a front proxy's pool), and its foreign requests cross the ring
+//! one by one. Without a session id a request runs where it arrived.
 
 use shards::{ShardId, slots::SlotTable};
 

@@ -1,6 +1,6 @@
 //! The fuzz targets' short form (reliability contract, section 8, promise 1): every target over its
-//! corpus and over mutations of it from a fixed seed, `SHARDGATE_TEST_LONG` times as many when it is
-//! set. The long form is `scripts/fuzz`.
+//! corpus and over mutations of it from a fixed seed, `SHARDGATE_TEST_LONG` times as many when it
+//! is set. The long form is `scripts/fuzz`.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

@@ -1,6 +1,5 @@
 //! Log messages: the level a client asks for reaches every backend that logs, and what backends say
 //! on their own streams reaches the client that asked.
-#![expect(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 #[path = "support/support.rs"]
 mod support;

@@ -10,6 +10,7 @@
 #[path = "support/process.rs"]
 mod process;
 #[path = "support/redis.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
 mod redis;
 
 #[path = "support/support.rs"]

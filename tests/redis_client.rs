@@ -6,18 +6,11 @@
     clippy::expect_used,
     reason = "a test stops at the first surprise"
 )]
-
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     fs,
-    future::Future,
-    pin::Pin,
     rc::Rc,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
-        mpsc,
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -27,131 +20,20 @@ use shardgate::{
     link::Link,
     redis::{
         Connect, ConnectionEnd, Invalidated, OnInvalidate, RedisClient, RedisFault, RedisOptions,
-        RespFault, Tracking,
+        Tracking,
     },
 };
-use shards::{DriverChoice, Plan, Shard, Stream, sleep, spawn};
+use shards::{Stream, sleep, spawn};
 
+#[path = "redis_client/scripted.rs"]
+mod scripted;
+#[path = "redis_client/stage.rs"]
+mod stage;
 #[path = "support/redis.rs"]
 mod support;
 
-use support::{PATIENCE, Scripted, Server, free_port};
-
-type Local = Pin<Box<dyn Future<Output = ()>>>;
-
-/// Runs `body` as the life of one shard, once on each driver, with a fresh `fixture` each.
-fn on_each_driver<T: Send + 'static>(
-    fixture: impl Fn() -> T,
-    body: impl Fn(Rc<Shard<(), ()>>, Rc<T>) -> Local + Send + Sync + 'static,
-) {
-    let body = Arc::new(body);
-    let mut runs = 0;
-    for driver in [DriverChoice::Epoll, DriverChoice::IoUring] {
-        let plan = Plan {
-            shards: 1,
-            cpus: None,
-            driver,
-            name: "redis-test",
-        };
-        let (sender, receiver) = mpsc::channel();
-        let given = Mutex::new(Some(fixture()));
-        let body = body.clone();
-        let started = shards::start::<(), (), _, _>(&plan, Vec::new(), move |shard| {
-            let (sender, body) = (sender.clone(), body.clone());
-            let given = Rc::new(given.lock().unwrap().take().unwrap());
-            async move {
-                // Ours too: the fixture lives as long as the test, whatever the body takes of it.
-                body(Rc::new(shard), given.clone()).await;
-                drop(given);
-                sender.send(()).unwrap();
-            }
-        });
-        match started {
-            Ok(shards) => {
-                let outcome = receiver.recv_timeout(PATIENCE * 4);
-                assert!(
-                    !matches!(outcome, Err(mpsc::RecvTimeoutError::Timeout)),
-                    "{driver:?}"
-                );
-                assert_eq!(shards.join(), 0, "{driver:?}");
-                outcome.unwrap();
-                runs += 1;
-            }
-            // Containers often forbid io_uring; epoll must always run.
-            Err(error) => {
-                assert_eq!(driver, DriverChoice::IoUring, "{error}");
-                eprintln!("not run on io_uring: {error}");
-            }
-        }
-    }
-    assert!(runs > 0);
-}
-
-fn plain(shard: &Shard<(), ()>, port: u16) -> Connect {
-    let deadlines = shard.deadlines.clone();
-    Rc::new(move || {
-        let deadlines = deadlines.clone();
-        async move {
-            let address = ([127, 0, 0, 1], port).into();
-            let stream = Stream::connect(address, Duration::from_secs(1), &deadlines).await?;
-            Ok(Link::Plain(stream))
-        }
-        .boxed_local()
-    })
-}
-
-/// Collects what was told: keys, and `None` for everything.
-#[derive(Clone, Default)]
-struct Told(Rc<RefCell<Vec<Option<Vec<u8>>>>>);
-
-impl Told {
-    fn listener(&self) -> OnInvalidate {
-        let told = self.0.clone();
-        Rc::new(move |what| {
-            told.borrow_mut().push(match what {
-                Invalidated::Key(key) => Some(key.to_vec()),
-                Invalidated::All => None,
-            });
-        })
-    }
-
-    fn has(&self, what: Option<&[u8]>) -> bool {
-        self.0.borrow().iter().any(|told| told.as_deref() == what)
-    }
-
-    async fn wait_for(&self, what: Option<&[u8]>) {
-        until("an invalidation", || self.has(what)).await;
-        self.0.borrow_mut().clear();
-    }
-}
-
-/// Limits wide enough that only a test that means to meet them does.
-fn patient() -> RedisOptions {
-    RedisOptions {
-        command_timeout: PATIENCE,
-        connect_timeout: PATIENCE,
-        idle_check: PATIENCE,
-        ..RedisOptions::default()
-    }
-}
-
-fn start(shard: &Shard<(), ()>, port: u16, options: RedisOptions) -> (RedisClient, Told) {
-    let told = Told::default();
-    let client = RedisClient::start(options, plain(shard, port), told.listener());
-    (client, told)
-}
-
-async fn until(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
-        sleep(Duration::from_millis(2)).await;
-    }
-}
-
-fn refused(kind: &str) -> ConnectionEnd {
-    ConnectionEnd::Refused(String::from(kind))
-}
+use stage::{Told, on_each_driver, patient, plain, refused, start, until};
+use support::{PATIENCE, Server, free_port};
 
 #[test]
 fn binary_keys_and_values_come_back_as_they_went() {
@@ -486,11 +368,7 @@ fn tls_carries_replies_and_invalidations() {
                 .unwrap()
                 .with_root_certificates(roots)
                 .with_no_client_auth();
-            let port = free_port();
-            let tls_port = port.to_string();
             let arguments = [
-                "--tls-port",
-                &tls_port,
                 "--tls-cert-file",
                 &cert,
                 "--tls-key-file",
@@ -500,7 +378,8 @@ fn tls_carries_replies_and_invalidations() {
                 "--tls-auth-clients",
                 "no",
             ];
-            (Server::start_in(folder, &arguments), port, Arc::new(config))
+            let (server, port) = Server::start_tls(folder, &arguments);
+            (server, port, Arc::new(config))
         },
         |shard, fixture| {
             Box::pin(async move {
@@ -531,180 +410,6 @@ fn tls_carries_replies_and_invalidations() {
                         .iter()
                         .all(|value| *value == Ok(Some(b"2".to_vec())))
                 );
-            })
-        },
-    );
-}
-
-/// What a server of version 3 with tracking says to the handshake; `None` for other commands.
-fn welcome(command: &[Vec<u8>]) -> Option<&'static [u8]> {
-    match command[0].as_slice() {
-        b"HELLO" => Some(b"%1\r\n+proto\r\n:3\r\n"),
-        b"CLIENT" => Some(b"+OK\r\n"),
-        b"PING" => Some(b"+PONG\r\n"),
-        _ => None,
-    }
-}
-
-#[test]
-fn a_server_of_version_2_is_used_without_tracking() {
-    on_each_driver(
-        || {
-            Scripted::start(|command| {
-                let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
-                let answer: &[u8] = match words[..] {
-                    [b"AUTH", b"me", b"pw"] | [b"SELECT", b"2"] => b"+OK\r\n",
-                    [b"PING"] => b"+PONG\r\n",
-                    [b"GET", b"there"] => b"$5\r\nvalue\r\n",
-                    [b"GET", _] => b"$-1\r\n",
-                    [b"LRANGE", ..] => b"*2\r\n$-1\r\n:1\r\n",
-                    _ => b"-ERR unknown command\r\n",
-                };
-                answer.to_vec()
-            })
-        },
-        |shard, server| {
-            Box::pin(async move {
-                let options = RedisOptions {
-                    username: Some(String::from("me")),
-                    password: Some(String::from("pw")),
-                    database: 2,
-                    ..patient()
-                };
-                let (client, _) = start(&shard, server.port, options.clone());
-                assert_eq!(client.get(b"there").await, Ok(Some(b"value".to_vec())));
-                assert_eq!(client.get(b"not there").await, Ok(None));
-                let list = client.command(&[b"LRANGE", b"l", b"0", b"1"]).await;
-                assert!(list.is_ok(), "{list:?}");
-                assert_eq!(client.tracking(), Tracking::Unavailable);
-                let wrong = RedisOptions {
-                    password: Some(String::from("no")),
-                    ..options
-                };
-                let (client, _) = start(&shard, server.port, wrong);
-                assert_eq!(client.get(b"there").await, Err(RedisFault::Disconnected));
-                assert_eq!(client.last_end(), Some(refused("ERR")));
-            })
-        },
-    );
-}
-
-#[test]
-fn hostile_replies_end_the_connection_and_nothing_else() {
-    on_each_driver(
-        || {
-            Scripted::start(|command| {
-                let answer = welcome(command).map(<[u8]>::to_vec);
-                answer.unwrap_or_else(|| match command[1].as_slice() {
-                    b"deep" => b"*1\r\n".repeat(20_000),
-                    b"huge" => b"$99999999999\r\n".to_vec(),
-                    b"many" => b"*99999999\r\n".to_vec(),
-                    b"line" => vec![b'+'; 100_000],
-                    b"other" => b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
-                    b"number" => b":12x\r\n".to_vec(),
-                    b"twice" => b"_\r\n+OK\r\n".to_vec(),
-                    b"gone" => Vec::new(),
-                    _ => b"_\r\n".to_vec(),
-                })
-            })
-        },
-        |shard, server| {
-            Box::pin(async move {
-                let options = RedisOptions {
-                    back_off_max: Duration::from_millis(5),
-                    ..patient()
-                };
-                let (client, _) = start(&shard, server.port, options);
-                let protocol = ConnectionEnd::Protocol;
-                for (key, end) in [
-                    ("deep", protocol(RespFault::TooDeep)),
-                    ("huge", protocol(RespFault::TooLong)),
-                    ("many", protocol(RespFault::TooLong)),
-                    ("line", protocol(RespFault::LineTooLong)),
-                    ("other", protocol(RespFault::Unsupported(b'H'))),
-                    ("number", protocol(RespFault::Malformed)),
-                    ("gone", ConnectionEnd::Closed),
-                    ("twice", ConnectionEnd::Unsolicited),
-                ] {
-                    until("a connection", || client.is_connected()).await;
-                    let outcome = client.get(key.as_bytes()).await;
-                    let expected = if key == "twice" {
-                        Ok(None)
-                    } else {
-                        Err(RedisFault::Lost)
-                    };
-                    assert_eq!(outcome, expected, "{key}");
-                    until("the end", || client.last_end() == Some(end.clone())).await;
-                }
-                until("a connection", || client.is_connected()).await;
-                assert_eq!(client.get(b"good").await, Ok(None));
-                assert_eq!(client.counters().reconnects.get(), 8);
-            })
-        },
-    );
-}
-
-#[test]
-fn pushes_between_replies_reach_their_listener_and_no_caller() {
-    on_each_driver(
-        || {
-            Scripted::start(|command| {
-                let push = b">2\r\n+invalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n";
-                let other = b">2\r\n+message\r\n+x\r\n";
-                let answer = match welcome(command) {
-                    Some(answer) => answer.to_vec(),
-                    None => [b"$1\r\n", &command[1][..], b"\r\n"].concat(),
-                };
-                [&push[..], &answer, other, push].concat()
-            })
-        },
-        |shard, server| {
-            Box::pin(async move {
-                let (client, told) = start(&shard, server.port, patient());
-                let keys: [&[u8]; 4] = [b"1", b"2", b"3", b"4"];
-                let outcomes = join_all(keys.iter().map(|key| client.get(key))).await;
-                for (outcome, key) in outcomes.iter().zip(keys) {
-                    assert_eq!(outcome, &Ok(Some(key.to_vec())));
-                }
-                assert!(told.has(Some(b"a")) && told.has(Some(b"b")));
-                // Four commands of the handshake and four of ours, two keys before and two behind.
-                until("the last push", || {
-                    client.counters().invalidations.get() == 32
-                })
-                .await;
-                assert!(!told.has(None));
-            })
-        },
-    );
-}
-
-#[test]
-fn a_server_that_loads_or_may_not_write_is_left_and_tried_again() {
-    on_each_driver(
-        || {
-            let pings = AtomicU32::new(0);
-            Scripted::start(move |command| {
-                let is_loading = command[0] == b"PING" && pings.fetch_add(1, Ordering::SeqCst) < 2;
-                let answer: &[u8] = match welcome(command) {
-                    _ if is_loading => b"-LOADING Redis is loading the dataset in memory\r\n",
-                    Some(answer) => answer,
-                    None if command[0] == b"SET" => b"-READONLY You can't write here.\r\n",
-                    None => b"_\r\n",
-                };
-                answer.to_vec()
-            })
-        },
-        |shard, server| {
-            Box::pin(async move {
-                let (client, _) = start(&shard, server.port, patient());
-                assert_eq!(client.get(b"k").await, Err(RedisFault::Disconnected));
-                assert_eq!(client.last_end(), Some(refused("LOADING")));
-                until("the loaded server", || client.is_connected()).await;
-                let fault = RedisFault::Refused(String::from("READONLY"));
-                assert_eq!(client.set(b"k", b"v").await, Err(fault));
-                until("the end", || client.last_end() == Some(refused("READONLY"))).await;
-                until("another try", || client.is_connected()).await;
-                assert_eq!(client.get(b"k").await, Ok(None));
             })
         },
     );

@@ -1,5 +1,5 @@
-//! No two readers disagree on where a request ends (reliability contract, section 8, promise 2): the
-//! case files through a real gateway with a recording backend behind it. What was refused never
+//! No two readers disagree on where a request ends (reliability contract, section 8, promise 2):
+//! the case files through a real gateway with a recording backend behind it. What was refused never
 //! reaches the backend and closes the connection; what was taken reaches it once, framed by us.
 //!
 //! Behind each stream comes one more whole call: after a refusal it must never be seen, after a

@@ -30,6 +30,8 @@ mod caller;
 mod backends;
 #[path = "tls/bad_backends.rs"]
 mod bad_backends;
+#[path = "tls/client_records.rs"]
+mod client_records;
 #[path = "tls/hand_over.rs"]
 mod hand_over;
 #[path = "tls/listener.rs"]

@@ -1,4 +1,5 @@
-//! Deadlines of connections: a table the shard walks every [`TICK`](crate::clock::TICK), not a runtime timer each.
+//! Deadlines of connections: a table the shard walks every [`TICK`](crate::clock::TICK), not a
+//! runtime timer each.
 //!
 //! When a deadline passes the socket is shut down, so that the pending operation ends by itself:
 //! no operation the kernel owns is ever dropped for a time limit (rule D3). Arming costs one store.

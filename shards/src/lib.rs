@@ -1,8 +1,9 @@
 //! The machine half of the gateway: pinned cores, sockets, rings, timers and buffers.
 //!
 //! A *shard* is one thread, pinned to one core, with a single-threaded runtime; all in it is
-//! `!Send`. What one shard must say to another goes over a bounded ring ([`mesh`]). This crate knows
-//! no protocol: it moves sockets, bytes and opaque requests. It holds all `unsafe` of the product.
+//! `!Send`. What one shard must say to another goes over a bounded ring ([`mesh`]). This crate
+//! knows no protocol: it moves sockets, bytes and opaque requests. It holds all `unsafe` of the
+//! product.
 //!
 //! In the order of a connection's life: [`topology`] picks the cores, [`driver`] the I/O driver,
 //! [`listener`] the sockets, [`shard`] starts the threads, [`stream`] carries bytes, [`deadline`]

@@ -57,7 +57,11 @@ impl<F: Future> Future for Counted<'_, F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let outcome = self.operation.as_mut().poll(cx);
-        let streak = if outcome.is_ready() { self.streak.get() + 1 } else { 0 };
+        let streak = if outcome.is_ready() {
+            self.streak.get() + 1
+        } else {
+            0
+        };
         self.streak.set(streak);
         outcome
     }
@@ -218,8 +222,8 @@ impl Stream {
         count >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
     }
 
-    /// Reads what is there right now into `bytes`; `WouldBlock` when nothing is, 0 = end. One system
-    /// call, which never waits, so that a call can be dropped on either side of it.
+    /// Reads what is there right now into `bytes`; `WouldBlock` when nothing is, 0 = end. One
+    /// system call, which never waits, so that a call can be dropped on either side of it.
     pub fn read_now(&self, bytes: &mut [u8]) -> io::Result<usize> {
         // SAFETY: the slice is valid for writes of its length, the descriptor is ours; with
         // MSG_DONTWAIT nothing waits whatever the descriptor's own mode.

@@ -23,8 +23,8 @@ pub fn spawn(future: impl Future<Output = ()> + 'static) {
     drop(monoio::spawn(guard(future)));
 }
 
-/// Runs `future` to its end; `None` when it panicked. Not an `async fn`, which would hold the future
-/// twice: as its argument and while it waits.
+/// Runs `future` to its end; `None` when it panicked. Not an `async fn`, which would hold the
+/// future twice: as its argument and while it waits.
 pub fn guard<T>(future: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
     AssertUnwindSafe(future).catch_unwind().map(counted)
 }

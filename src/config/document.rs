@@ -1,9 +1,9 @@
 //! Configuration documents in JSON, as people and MCP clients write them.
 //!
 //! Three forms: one config for everyone (`virtual_hosts`), configs by subject (`users`, where `*`
-//! is everyone else), and the server list of MCP clients (`mcpServers`, or `servers`). A document is
-//! refused whole when its text or a type is wrong, with line and column. A backend that cannot be
-//! used is left out and reported. Reads no files: text in, model and findings out.
+//! is everyone else), and the server list of MCP clients (`mcpServers`, or `servers`). A document
+//! is refused whole when its text or a type is wrong, with line and column. A backend that cannot
+//! be used is left out and reported. Reads no files: text in, model and findings out.
 
 mod client_servers;
 mod source;

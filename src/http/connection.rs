@@ -375,8 +375,8 @@ impl Connection {
         }
     }
 
-    /// Reads more of a request that is not whole yet; the client has `limit` for it. The wait is for
-    /// readiness, which may be given up without losing a byte, so that 408 can still be said.
+    /// Reads more of a request that is not whole yet; the client has `limit` for it. The wait is
+    /// for readiness, which may be given up without losing a byte, so that 408 can still be said.
     async fn fill(&mut self, limit: Duration) -> Result<(), Next> {
         self.link.deadline().disarm();
         let is_late = {

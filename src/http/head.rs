@@ -144,11 +144,13 @@ pub struct RequestHead {
     pub minor: u8,
     /// Where the body ends.
     pub framing: Framing,
-    /// The client lets us reuse the connection (RFC 9112 section 9.3). Never with `upgrade`.
+    /// The client lets us reuse the connection (RFC 9112 section 9.3). Never with `upgrade`, nor
+    /// after a method we do not know.
     pub keep_alive: bool,
     /// The client waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1).
     pub expect_continue: bool,
-    /// `Upgrade` was sent. Ignored here, and the connection closes after the answer (App. B rule 8).
+    /// `Upgrade` was sent. Ignored here, and the connection closes after the answer (App. B rule
+    /// 8).
     pub upgrade: bool,
     /// `Host`: present, single and well-formed in every head we take.
     pub host: Option<Span>,

@@ -1,8 +1,8 @@
 //! The session id: opaque to clients, readable for us and for a front door.
 //!
-//! 52 characters of `[A-Za-z0-9_-]`: version `1`, key id (1), node id (4), 144 random bits (24), and
-//! the first 128 bits of HMAC-SHA-256 over all before it (22). The node is readable so that a front
-//! door can route by it. The owner is not in the id: it follows from the whole id's slot
+//! 52 characters of `[A-Za-z0-9_-]`: version `1`, key id (1), node id (4), 144 random bits (24),
+//! and the first 128 bits of HMAC-SHA-256 over all before it (22). The node is readable so that a
+//! front door can route by it. The owner is not in the id: it follows from the whole id's slot
 //! ([`shards::slots`]), so the id stays valid when the number of shards changes. A forged id fails
 //! its MAC; nobody can choose one.
 

@@ -13,6 +13,8 @@ use shards::notify::{Event, Notify};
 
 /// Messages kept for a stream that does not read; then the oldest goes.
 const MESSAGES_MAX: usize = 64;
+/// Kinds of messages kept for a stream that is not open yet.
+const MISSED_MAX: usize = 8;
 
 /// One GET stream's queue.
 #[derive(Debug, Default)]
@@ -43,6 +45,8 @@ impl StreamQueue {
 #[derive(Debug, Default)]
 pub struct Inbox {
     streams: RefCell<Vec<Rc<StreamQueue>>>,
+    /// Posted while no stream was open: the next one starts with it.
+    missed: RefCell<Vec<Rc<[u8]>>>,
     /// While a stream is open: fires when the last one closes.
     deserted: RefCell<Option<Rc<Event>>>,
 }
@@ -56,6 +60,7 @@ impl Inbox {
         }
         self.deserted.borrow_mut().get_or_insert_default();
         let queue = Rc::new(StreamQueue::default());
+        queue.messages.borrow_mut().extend(self.missed.take());
         streams.push(queue.clone());
         Some(queue)
     }
@@ -86,10 +91,16 @@ impl Inbox {
         }
     }
 
-    /// Sends a message on the newest open stream, unless an equal one still waits there. False
-    /// when no stream is open.
-    pub fn post(&self, message: &[u8]) -> bool {
-        self.send(message, true)
+    /// Sends a message on the newest open stream, unless an equal one still waits there. When no
+    /// stream is open, the next one starts with it: it is of a kind that counts once, however late.
+    pub fn post(&self, message: &[u8]) {
+        if self.send(message, true) {
+            return;
+        }
+        let mut missed = self.missed.borrow_mut();
+        if missed.len() < MISSED_MAX && !missed.iter().any(|known| **known == *message) {
+            missed.push(message.into());
+        }
     }
 
     /// Sends a message on the newest open stream, an equal one again. False when no stream is open.
@@ -130,10 +141,11 @@ mod tests {
     #[test]
     fn messages_go_to_one_stream_and_equal_ones_collapse() {
         let inbox = Inbox::default();
-        assert!(!inbox.post(b"a"));
         let (first, second) = (inbox.open(2).unwrap(), inbox.open(2).unwrap());
         assert!(inbox.open(2).is_none());
-        assert!(inbox.post(b"a") && inbox.post(b"a") && inbox.post(b"b"));
+        for message in [b"a", b"a", b"b"] {
+            inbox.post(message);
+        }
         assert!(first.pop().is_none());
         assert_eq!(second.pop().as_deref(), Some(&b"a"[..]));
         assert_eq!(second.pop().as_deref(), Some(&b"b"[..]));
@@ -143,6 +155,16 @@ mod tests {
         assert_eq!(first.pop().as_deref(), Some(&b"c"[..]));
         inbox.end();
         assert!(first.is_closed());
+    }
+
+    #[test]
+    fn what_was_posted_to_nobody_waits_for_the_next_stream_once() {
+        let inbox = Inbox::default();
+        inbox.post(b"a");
+        inbox.post(b"a");
+        let first = inbox.open(2).unwrap();
+        assert_eq!(first.pop().as_deref(), Some(&b"a"[..]));
+        assert!(first.pop().is_none() && inbox.open(2).unwrap().pop().is_none());
     }
 
     #[test]

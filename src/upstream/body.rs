@@ -192,7 +192,8 @@ impl BodyReader {
         let end = self.start + length;
         if self.raw.capacity() < end {
             // With the room a read wants, or the last one would double the buffer.
-            self.raw.reserve_exact(end + READ_BYTES_MIN - self.raw.len());
+            self.raw
+                .reserve_exact(end + READ_BYTES_MIN - self.raw.len());
         }
         while self.raw.len() < end {
             self.fill(link).await?;

@@ -16,8 +16,8 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Whether an attempt may be made at `now_ms`. When it has been open for its time, this lets one
-    /// attempt through and stays open for the others.
+    /// Whether an attempt may be made at `now_ms`. When it has been open for its time, this lets
+    /// one attempt through and stays open for the others.
     pub fn admit(&self, now_ms: u64) -> bool {
         // Closed → closed
         if self.failures.get() < FAILURES_MAX {

@@ -15,6 +15,9 @@ use crate::{
     },
 };
 
+/// Addresses of a target tried for one connection: each may take the whole time for it.
+const ADDRESSES_MAX: usize = 4;
+
 /// Limits of the backend side.
 #[derive(Debug, Clone)]
 pub struct UpstreamLimits {
@@ -94,7 +97,7 @@ impl Upstream {
             .resolve(&target.host, target.port, &target.addresses)
             .await;
         let mut fault = CallFault::Unresolved;
-        for address in addresses {
+        for address in addresses.into_iter().take(ADDRESSES_MAX) {
             match Stream::connect(address, self.limits.connect, &self.deadlines).await {
                 Ok(stream) => {
                     target.opened_count.set(target.opened_count.get() + 1);

@@ -104,8 +104,8 @@ impl Upstream {
                     return Ok((exchange, request));
                 }
                 // A pooled connection that ends before the first byte was closed by its keep-alive
-                // limit, as a rule; a request that may be repeated gets a new one, once. One that we
-                // have ended ourselves has had its time.
+                // limit, as a rule; a request that may be repeated gets a new one, once. One that
+                // we have ended ourselves has had its time.
                 Err(CallFault::ClosedBeforeReply)
                     if is_reused
                         && manner.repeat == Repeat::Harmless

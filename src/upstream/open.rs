@@ -86,7 +86,13 @@ fn start(
             Ok(open) => {
                 shard.numbers.backend_opened.add(1);
                 if session.has_ended.get() || !session.holds(&opening.link) {
-                    end(&shard, backend, open.session_id.as_deref(), Some(open.version)).await;
+                    end(
+                        &shard,
+                        backend,
+                        open.session_id.as_deref(),
+                        Some(open.version),
+                    )
+                    .await;
                     return;
                 }
                 opening.settle(Ok(open));
@@ -299,7 +305,13 @@ pub fn end_all(shard: &Rc<ShardState>, session: &Session) {
         let pass = shard.shard.gate.enter();
         spawn(async move {
             let backend = &host.backends[index];
-            end(&shard, backend, open.session_id.as_deref(), Some(open.version)).await;
+            end(
+                &shard,
+                backend,
+                open.session_id.as_deref(),
+                Some(open.version),
+            )
+            .await;
             drop(pass);
         });
     }

@@ -49,8 +49,11 @@ pub struct Resolver {
     waiting: RefCell<HashMap<u64, Rc<Wait>>>,
 }
 
-#[derive(Default)]
+/// A question under way, for all who want its answer.
 struct Wait {
+    ticket: u64,
+    host: Box<str>,
+    port: u16,
     answered: Event,
     addresses: RefCell<Vec<SocketAddr>>,
 }
@@ -96,28 +99,50 @@ impl Resolver {
         if cache.borrow().1 > now {
             return cache.borrow().0.clone();
         }
-        let ticket = self.next_ticket.replace(self.next_ticket.get() + 1);
-        let wait = Rc::new(Wait::default());
-        self.waiting.borrow_mut().insert(ticket, wait.clone());
-        if (self.ask)(Question {
-            shard: self.shard,
-            ticket,
-            host: host.into(),
-            port,
-        }) {
-            let _ = shards::task::within(PATIENCE, wait.answered.wait()).await;
-        }
-        self.waiting.borrow_mut().remove(&ticket);
-        let addresses = wait.addresses.take();
+        let Some(wait) = self.question(host, port) else {
+            return Vec::new();
+        };
+        let _ = shards::task::within(PATIENCE, wait.answered.wait()).await;
+        // Unless the answer did it; whoever comes next asks again.
+        self.waiting.borrow_mut().remove(&wait.ticket);
+        let addresses = wait.addresses.borrow().clone();
         if !addresses.is_empty() {
             *cache.borrow_mut() = (addresses.clone(), now + ANSWER_MS);
         }
         addresses
     }
 
+    /// The question for this name: the one under way, or a new one. `None`: the control thread does
+    /// not take it.
+    fn question(&self, host: &str, port: u16) -> Option<Rc<Wait>> {
+        let is_same = |wait: &&Rc<Wait>| *wait.host == *host && wait.port == port;
+        if let Some(known) = self.waiting.borrow().values().find(is_same) {
+            return Some(known.clone());
+        }
+        let ticket = self.next_ticket.replace(self.next_ticket.get() + 1);
+        let is_taken = (self.ask)(Question {
+            shard: self.shard,
+            ticket,
+            host: host.into(),
+            port,
+        });
+        let wait = Rc::new(Wait {
+            ticket,
+            host: host.into(),
+            port,
+            answered: Event::default(),
+            addresses: RefCell::default(),
+        });
+        is_taken.then(|| {
+            self.waiting.borrow_mut().insert(ticket, wait.clone());
+            wait
+        })
+    }
+
     /// Takes in an answer of the control thread.
     pub fn answered(&self, answer: Answer) {
-        if let Some(wait) = self.waiting.borrow().get(&answer.ticket) {
+        let wait = self.waiting.borrow_mut().remove(&answer.ticket);
+        if let Some(wait) = wait {
             *wait.addresses.borrow_mut() = answer.addresses;
             wait.answered.fire();
         }

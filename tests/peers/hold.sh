@@ -27,7 +27,7 @@ end_server() {
         sleep 0.05
     done
     kill -KILL -- "-$server" 2>/dev/null || true
-    if [[ -n "${HOLD_SCRATCH:-}" ]]; then rm -rf -- "$HOLD_SCRATCH"; fi
+    if [[ -n "${HOLD_SCRATCH:-}" ]]; then rm --recursive --force -- "$HOLD_SCRATCH"; fi
 }
 
 # A process of its own, so that it works after a SIGKILL of this script too: that closes the
@@ -43,7 +43,7 @@ watcher=$!
 leave() {
     trap - EXIT TERM INT
     end_server
-    pkill -KILL -P "$watcher" 2>/dev/null || true
+    pkill --signal KILL --parent "$watcher" 2>/dev/null || true
     kill -KILL "$watcher" 2>/dev/null || true
     exit "$1"
 }

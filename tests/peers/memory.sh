@@ -4,7 +4,7 @@
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 PATH="$("$here/../../scripts/peers" --path):$PATH"
-HOLD_SCRATCH="$(mktemp -d)"
+HOLD_SCRATCH="$(mktemp --directory)"
 MEMORY_FILE_PATH="$HOLD_SCRATCH/graph.jsonl"
 export HOLD_SCRATCH MEMORY_FILE_PATH
 exec "$here/hold.sh" "$1" /mcp supergateway --stdio mcp-server-memory \

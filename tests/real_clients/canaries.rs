@@ -101,7 +101,7 @@ fn every_reply_carries_its_callers_canary() {
 }
 
 fn call(connection: &mut Connection, caller: &Caller, round: usize) {
-    let tool = if round % 2 == 0 {
+    let tool = if round.is_multiple_of(2) {
         "json-echo"
     } else {
         "sse-echo"

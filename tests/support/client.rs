@@ -89,6 +89,11 @@ impl Connection {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
 
+    /// Sends what the transport holds back, or has to say for itself.
+    pub fn flush(&mut self) {
+        self.stream.flush().unwrap();
+    }
+
     /// Sends a request and reads its answer.
     pub fn ask(&mut self, ask: &Ask) -> Response {
         self.send(ask.bytes());

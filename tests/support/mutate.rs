@@ -91,6 +91,13 @@ impl Mutator {
         bytes
     }
 
+    /// A copy of one of the seeds with one change.
+    pub fn near_mutant(&mut self, seeds: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = self.pick(seeds).clone();
+        self.change(&mut bytes, seeds);
+        bytes
+    }
+
     fn change(&mut self, bytes: &mut Vec<u8>, seeds: &[Vec<u8>]) {
         let (from, to) = self.range(bytes.len());
         match self.below(10) {

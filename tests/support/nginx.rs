@@ -23,6 +23,11 @@ impl Nginx {
     /// Starts one in front of `upstream` that keeps at most `kept` idle connections to it. Its
     /// files are in `folder`.
     pub(crate) fn start(folder: &Path, upstream: SocketAddr, kept: u32) -> Self {
+        Self::start_with(folder, upstream, kept, "")
+    }
+
+    /// The same with more lines in its `location`.
+    pub(crate) fn start_with(folder: &Path, upstream: SocketAddr, kept: u32, lines: &str) -> Self {
         let program = PROGRAMS
             .iter()
             .find(|program| Path::new(program).exists())
@@ -32,7 +37,7 @@ impl Nginx {
             let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
             let address = free.local_addr().unwrap();
             drop(free);
-            let settings = write_settings(folder, address, upstream, kept);
+            let settings = write_settings(folder, address, upstream, kept, lines);
             let mut child = Command::new(program)
                 .arg("-p")
                 .arg(folder)
@@ -77,7 +82,13 @@ fn accepts(child: &mut Child, address: SocketAddr) -> bool {
     false
 }
 
-fn write_settings(folder: &Path, address: SocketAddr, upstream: SocketAddr, kept: u32) -> PathBuf {
+fn write_settings(
+    folder: &Path,
+    address: SocketAddr,
+    upstream: SocketAddr,
+    kept: u32,
+    lines: &str,
+) -> PathBuf {
     let file = folder.join("nginx.conf");
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
@@ -99,6 +110,7 @@ http {{
       proxy_set_header Connection \"\";
       proxy_set_header Host $http_host;
       proxy_next_upstream off;
+      {lines}
     }}
   }}
 }}

@@ -2,7 +2,7 @@
 //! for what a real one never says.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
@@ -29,15 +29,27 @@ pub(crate) struct Server {
 impl Server {
     /// Starts one with more `arguments`.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::start_in(new_folder(), arguments)
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        Self::start_in(new_folder(), || arguments.clone())
     }
 
-    /// Starts one that works in `folder`, which it then owns.
-    pub(crate) fn start_in(folder: PathBuf, arguments: &[&str]) -> Self {
-        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    /// Starts one that works in `folder`, which it then owns, and also takes TLS, on the port that
+    /// is given back with it.
+    pub(crate) fn start_tls(folder: PathBuf, arguments: &[&str]) -> (Self, u16) {
+        let tls_port = Cell::new(0);
+        let server = Self::start_in(folder, || {
+            tls_port.set(free_port());
+            let mut arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+            arguments.extend(["--tls-port".to_owned(), tls_port.get().to_string()]);
+            arguments
+        });
+        (server, tls_port.get())
+    }
+
+    fn start_in(folder: PathBuf, arguments: impl Fn() -> Vec<String>) -> Self {
         // Another process can take a free port before the server does.
         for _ in 0..20 {
-            let port = free_port();
+            let (port, arguments) = (free_port(), arguments());
             if let Some(child) = spawn(&folder, port, &arguments) {
                 let child = RefCell::new(child);
                 return Self {
@@ -46,26 +58,6 @@ impl Server {
                     folder,
                     port,
                 };
-            }
-        }
-        panic!("redis-server did not start");
-    }
-
-    /// Starts one that also takes TLS on a port of its own, which is given back with it.
-    pub(crate) fn start_tls(folder: PathBuf, arguments: &[&str]) -> (Self, u16) {
-        for _ in 0..20 {
-            let (port, tls_port) = (free_port(), free_port());
-            let mut arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-            arguments.extend(["--tls-port".to_owned(), tls_port.to_string()]);
-            if let Some(child) = spawn(&folder, port, &arguments) {
-                let child = RefCell::new(child);
-                let server = Self {
-                    child,
-                    arguments,
-                    folder,
-                    port,
-                };
-                return (server, tls_port);
             }
         }
         panic!("redis-server did not start");

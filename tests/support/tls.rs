@@ -29,7 +29,10 @@ impl TlsClient {
     pub fn new(config: &Arc<ClientConfig>, address: SocketAddr) -> Self {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(StreamOwned::new(client_session(config, "localhost"), socket))
+        Self(StreamOwned::new(
+            client_session(config, "localhost"),
+            socket,
+        ))
     }
 
     /// The same as a connection.

@@ -133,7 +133,10 @@ fn nobody_is_believed_who_cannot_prove_it_and_the_others_are_served() {
 
     let mut client = McpClient::open(&gateway);
     assert_eq!(client.tool_names(), ["good-echo"]);
-    assert_eq!(text_of(&client.call("1", "good-echo", "{}")), "good echo {}");
+    assert_eq!(
+        text_of(&client.call("1", "good-echo", "{}")),
+        "good echo {}"
+    );
     for ((name, _), front) in impostors.iter().zip(&fronts) {
         assert_refused(&client.call("1", &format!("{name}-echo"), "{}"), name);
         let seen = eventually("the front knows", || {
@@ -149,7 +152,11 @@ fn nobody_is_believed_who_cannot_prove_it_and_the_others_are_served() {
             assert!(is_told, "{name}: {fault}");
         }
     }
-    assert_eq!(bad.seen().len(), 0, "not a byte reached what is behind them");
+    assert_eq!(
+        bad.seen().len(),
+        0,
+        "not a byte reached what is behind them"
+    );
 }
 
 /// A server that speaks no TLS: it keeps what it gets and answers as web servers do.
@@ -198,7 +205,10 @@ fn a_server_that_never_answers_the_handshake_costs_the_connect_limit_only() {
     let trust = Trust::new();
     // Never accepted: the kernel takes the connection and keeps the bytes.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("https://localhost:{}/mcp", silent.local_addr().unwrap().port());
+    let url = format!(
+        "https://localhost:{}/mcp",
+        silent.local_addr().unwrap().port()
+    );
     let plan = Plan::of(&[("a", &url)]).settings(|settings| {
         settings.timeouts.upstream_connect = std::time::Duration::from_millis(100);
         // Only the limit of the connection can end it within the test's patience.

@@ -3,7 +3,7 @@
 //! Owns repetition, the bytes allowed in a header we read, `Connection`, and the checks that need
 //! the whole section: Host, framing, persistence. Never reads a line itself.
 
-use super::{HttpRefusal, RequestHead, RequestLine, Span};
+use super::{HttpRefusal, Method, RequestHead, RequestLine, Span};
 use crate::http::framing::{Framing, FramingInputs, Seen, decide};
 use crate::http::line::list_members;
 use crate::http::target::check_host;
@@ -153,7 +153,9 @@ impl<'a> Section<'a> {
         })?;
         head.len = len;
         let persists = head.minor == 1 || self.keep_alive;
-        head.keep_alive = persists && !self.close && !head.upgrade;
+        // Whoever sends a method we do not know may have another idea of where its request ends.
+        let is_known = head.method != Method::Other;
+        head.keep_alive = persists && is_known && !self.close && !head.upgrade;
         // RFC 9110 section 10.1.1: without content, and from HTTP/1.0, the wish means nothing.
         let has_body = !matches!(head.framing, Framing::NoBody | Framing::Length(0));
         head.expect_continue = head.minor == 1 && has_body && self.expect != Seen::Absent;

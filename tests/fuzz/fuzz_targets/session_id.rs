@@ -1,3 +1,5 @@
+//! The fuzz target `session_id`; what it does with its input is in the library beside it.
+
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,6 @@
 //! Request heads: what is taken passes a second, slow reading; pieces get the verdict of the whole.
 
-use shardgate::http::{Framing, HeadLimits, Parsed, RequestHead, parse_request};
+use shardgate::http::{Framing, HeadLimits, Method, Parsed, RequestHead, parse_request};
 
 use super::{Verdict, cuts};
 
@@ -148,6 +148,7 @@ fn agrees_with_lines(
             .any(|option| option.trim_matches([' ', '\t']) == word)
     };
     let may_stay = head.minor == 1 || says("keep-alive");
+    let may_stay = may_stay && head.method != Method::Other;
     let is_kept = may_stay && !says("close") && values("upgrade").is_empty();
     assert_eq!(head.keep_alive, is_kept);
     for name in ["transfer-encoding", "content-length", "host"] {
