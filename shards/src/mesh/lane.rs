@@ -164,11 +164,18 @@ impl<R> Lane<R> {
         self.peer_is_starved.take()
     }
 
-    /// Whether the peer sent something, or there is room again for what waits. The second is as
-    /// needed as the first: a peer that made the room before the bell was armed woke nobody.
+    /// The last look before this shard sleeps, its bell armed: whether the peer sent something, or
+    /// there is room again for what waits. The flag is raised anew: the peer may have taken it for
+    /// room that has been filled since, and then wakes nobody for the room it makes next.
     pub(super) fn has_work(&self) -> bool {
-        !self.receiver.borrow_mut().is_empty()
-            || (self.waiting() > 0 && !self.sender.borrow_mut().is_full())
+        if !self.receiver.borrow_mut().is_empty() {
+            return true;
+        }
+        if self.waiting() == 0 {
+            return false;
+        }
+        self.is_starved.raise();
+        !self.sender.borrow_mut().is_full()
     }
 }
 
