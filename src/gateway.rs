@@ -334,11 +334,7 @@ async fn drain_now(state: &Rc<ShardState>, limit: Duration) {
     }
 }
 
-fn take(
-    state: &Rc<ShardState>,
-    control: Control<Forwarded, ToShard>,
-    orders: &Orders,
-) {
+fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &Orders) {
     match control {
         Control::Arrival(Arrival::Socket(socket)) => connection::moved(state, socket),
         Control::Arrival(Arrival::Call { request, reply, .. }) => {

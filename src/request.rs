@@ -185,10 +185,16 @@ async fn dispatch(
             method::tools_call::call(shard, caller, session, message, started, reply).await
         }
         b"tools/list" => {
-            Box::pin(method::tools_list::list(shard, caller, session, message, reply)).await
+            Box::pin(method::tools_list::list(
+                shard, caller, session, message, reply,
+            ))
+            .await
         }
         b"logging/setLevel" => {
-            Box::pin(method::log_level::set(shard, caller, session, message, reply)).await
+            Box::pin(method::log_level::set(
+                shard, caller, session, message, reply,
+            ))
+            .await
         }
         b"ping" => gone_is_fine(method::ping(caller, message, reply).await),
         _ => Err(Refusal::rpc(

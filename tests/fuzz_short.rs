@@ -2,7 +2,11 @@
 //! corpus and over mutations of it from a fixed seed, `SHARDGATE_TEST_LONG` times as many when it
 //! is set. The long form is `scripts/fuzz`.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
 #[path = "support/cases.rs"]
 mod cases;

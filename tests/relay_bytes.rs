@@ -3,7 +3,11 @@
 //! reader. A call that is taken arrives once and differs in its id, and in its name when the
 //! backend has another; what is refused never arrives.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
 #[path = "support/mutate.rs"]
 mod mutate;

@@ -5,7 +5,11 @@
 //! Behind each stream comes one more whole call: after a refusal it must never be seen, after a
 //! kept connection it must be, so a wrong end of a request shows either way.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
 #[path = "support/cases.rs"]
 mod cases;
@@ -13,189 +17,19 @@ mod cases;
 mod live;
 #[path = "support/raw.rs"]
 mod raw;
+#[path = "smuggling/stage.rs"]
+mod stage;
 #[path = "support/support.rs"]
 mod support;
 
-use std::{collections::BTreeMap, net::SocketAddr};
-
-use cases::{Case, FILES, cases};
-use live::{Live, Maker, call_body};
-use raw::{exchange, statuses};
-use shardgate::http::{HeadLimits, Parsed, parse_request};
-use support::{Asked, Backend, Gateway, McpClient, Plan};
+use cases::cases;
+use live::{Live, Maker};
+use shardgate::http::{Parsed, parse_request};
+use stage::{LIMITS, Stage};
 
 /// Streams up to this length also go byte by byte, every few of them.
 const BYTEWISE_BYTES_MAX: usize = 2048;
 const BYTEWISE_EVERY: usize = 5;
-/// The limits the case files are written for.
-const LIMITS: HeadLimits = HeadLimits {
-    head_bytes_max: 16 << 10,
-    header_count_max: 64,
-    target_bytes_max: 4 << 10,
-    body_bytes_max: 1 << 20,
-};
-/// All that a backend gets to see of a request's head (`upstream/request.rs`).
-const SENT_HEADERS: [&str; 8] = [
-    "accept",
-    "accept-encoding",
-    "content-length",
-    "content-type",
-    "host",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    "user-agent",
-];
-
-/// A gateway, a session in it, and what its backend has to have seen in the end.
-struct Stage {
-    gateway: Gateway,
-    backend: Backend,
-    session: String,
-    address: SocketAddr,
-    expected: BTreeMap<String, Vec<String>>,
-}
-
-impl Stage {
-    fn new() -> Self {
-        let backend = Backend::start("a", &[]);
-        let mut hosts: Vec<String> = FILES.into_iter().flat_map(cases).filter_map(host).collect();
-        hosts.push("a".to_owned());
-        let gateway = Plan::one(&backend)
-            .settings(move |settings| {
-                settings.limits.head_bytes_max = LIMITS.head_bytes_max;
-                settings.limits.header_count_max = LIMITS.header_count_max;
-                settings.limits.target_bytes_max = LIMITS.target_bytes_max;
-                settings.limits.body_bytes_max = usize::try_from(LIMITS.body_bytes_max).unwrap();
-                settings.access.hosts = hosts;
-            })
-            .start();
-        Self {
-            session: McpClient::open(&gateway).session,
-            address: gateway.address,
-            gateway,
-            backend,
-            expected: BTreeMap::new(),
-        }
-    }
-
-    /// The call that follows a stream, with headers that nobody behind us may see.
-    fn last_call(&self, stream: &str) -> Vec<u8> {
-        let head = format!(
-            "POST /mcp HTTP/1.1\r\nHost: a\r\n{}Connection: keep-alive, X-Hop\r\nX-Hop: 1\r\n\
-             Keep-Alive: timeout=9\r\nTE: trailers\r\nTrailer: X-Sum\r\nProxy-Connection: close\r\n\
-             Cookie: a=b\r\nX-Forwarded-For: 10.0.0.1\r\nAuthorization: Basic Og==\r\n\
-             Content-Length: 555\r\n\r\n",
-            Maker::new(&self.session, stream).headers()
-        );
-        [head.into_bytes(), call_body(stream, "last")].concat()
-    }
-
-    /// Sends a stream in these pieces, with a call behind it unless the verdict is that the stream
-    /// ends inside a request, and checks what is answered.
-    fn play(&mut self, stream: &str, verdict: &str, live: &Live, is_served: bool, cut: &[usize]) {
-        let is_cut = verdict.ends_with("cut");
-        let is_kept = verdict.starts_with("ok") && !verdict.contains('+');
-        let mut bytes = live.bytes.clone();
-        if !is_cut {
-            bytes.extend(self.last_call(stream));
-        }
-        let mut pieces = Vec::new();
-        let mut from = 0;
-        for to in cut.iter().copied().chain([bytes.len()]) {
-            pieces.push(&bytes[from..to]);
-            from = to;
-        }
-        let mark = format!("\"id\":\"{stream}/last\"");
-        let heard = exchange(
-            self.address,
-            &pieces,
-            is_cut,
-            is_kept.then_some(mark.as_bytes()),
-        );
-        let statuses = statuses(&heard);
-        let (taken, end) = match verdict.strip_prefix("ok") {
-            None => (0, verdict),
-            Some(rest) => {
-                let (count, end) = rest.split_once('+').unwrap_or((rest, ""));
-                (count.parse().unwrap_or(1), end)
-            }
-        };
-        if let Ok(status) = end.parse::<u16>() {
-            assert_eq!(statuses.last(), Some(&status), "{stream}: {verdict}");
-            assert_eq!(statuses.len(), taken + 1, "{stream}: {verdict}");
-        } else {
-            let answers = taken + usize::from(is_kept);
-            assert_eq!(statuses.len(), answers, "{stream}: {verdict}: {statuses:?}");
-        }
-        let has_last = memchr::memmem::find(&heard, mark.as_bytes()).is_some();
-        assert_eq!(has_last, is_kept, "{stream}: {verdict}");
-        let arrives = if is_served {
-            taken.min(live.call_count)
-        } else {
-            0
-        };
-        let mut marks: Vec<String> = (0..arrives).map(|mark| mark.to_string()).collect();
-        if is_kept {
-            marks.push("last".to_owned());
-        }
-        self.expected.insert(stream.to_owned(), marks);
-    }
-
-    /// Ends the gateway, after which nothing more can come, and compares.
-    fn finish(self) {
-        assert!(self.gateway.stop());
-        let mut found: BTreeMap<String, Vec<String>> = self
-            .expected
-            .keys()
-            .map(|stream| (stream.clone(), Vec::new()))
-            .collect();
-        for asked in self.backend.seen() {
-            check_framing(&asked);
-            if asked.is("tools/call") {
-                let mark = asked.json()["params"]["arguments"]["mark"].clone();
-                let (stream, mark) = mark.as_str().unwrap().split_once('/').unwrap();
-                found
-                    .get_mut(stream)
-                    .expect("a known stream")
-                    .push(mark.to_owned());
-            } else {
-                let is_ours = asked.is("initialize") || asked.is("notifications/initialized");
-                assert!(is_ours || asked.method == "DELETE", "{asked:?}");
-            }
-        }
-        for (stream, marks) in &self.expected {
-            assert_eq!(&found[stream], marks, "{stream}");
-        }
-    }
-}
-
-/// The host that a case is for, when its head is well-formed.
-fn host(case: Case) -> Option<String> {
-    match parse_request(&case.bytes, &LIMITS) {
-        Ok(Parsed::Complete(head)) => {
-            let host = head.host?.slice(&case.bytes);
-            Some(std::str::from_utf8(host).unwrap().to_owned())
-        }
-        _ => None,
-    }
-}
-
-/// The request is framed by a length and nothing else, and nothing of the client's head is in it.
-fn check_framing(asked: &Asked) {
-    assert_eq!(asked.target, "/mcp");
-    for (name, value) in &asked.headers {
-        assert!(SENT_HEADERS.contains(&name.as_str()), "{name}: {value}");
-    }
-    assert!(
-        matches!(asked.method.as_str(), "POST" | "DELETE"),
-        "{}",
-        asked.method
-    );
-    let length = asked.header("content-length").map(str::to_owned);
-    let expected = (asked.method == "POST").then(|| asked.body.len().to_string());
-    assert_eq!(length, expected);
-}
-
 /// Whether a taken request of this stream is a POST to the endpoint.
 fn is_served(live: &Live) -> bool {
     match parse_request(&live.bytes, &LIMITS) {

@@ -88,19 +88,8 @@ impl Bell {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::{
-        sync::{Arc, atomic::AtomicUsize},
-        task::Wake,
-    };
-
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::notify::woken::Woken;
+    use std::sync::Arc;
 
     #[test]
     fn an_armed_bell_wakes_once_and_an_unarmed_one_never() {
@@ -113,7 +102,7 @@ mod tests {
         bell.arm();
         bell.disarm();
         assert!(!bell.ring());
-        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert_eq!(woken.count(), 1);
     }
 
     #[test]
@@ -124,8 +113,8 @@ mod tests {
         bell.attach(&second.clone().into());
         bell.arm();
         bell.ring();
-        assert_eq!(first.0.load(Ordering::Relaxed), 1);
-        assert_eq!(second.0.load(Ordering::Relaxed), 0);
+        assert_eq!(first.count(), 1);
+        assert_eq!(second.count(), 0);
     }
 
     #[test]

@@ -27,7 +27,9 @@ pub fn now_ms() -> u64 {
 
 /// Seconds since 1970, wall clock.
 pub fn unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 /// [`now_ms`] as of this shard's last tick; on other threads the exact time.

@@ -139,7 +139,9 @@ impl Deadline {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(NEVER);
         // The clock is as of the last tick, and rounded down: so that no limit is cut short.
         let slack_ms = TICK.as_millis() as u64 + 1;
-        let at_ms = coarse_ms().saturating_add(limit_ms).saturating_add(slack_ms);
+        let at_ms = coarse_ms()
+            .saturating_add(limit_ms)
+            .saturating_add(slack_ms);
         self.update(|entry| (entry.at_ms, entry.is_idle) = (at_ms, false));
     }
 

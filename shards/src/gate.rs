@@ -94,14 +94,9 @@ impl Drop for Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notify::woken::Woken;
     use futures_util::FutureExt;
-    use std::{
-        sync::{
-            Arc,
-            atomic::{AtomicUsize, Ordering},
-        },
-        task::{Context, Wake},
-    };
+    use std::{sync::Arc, task::Context};
 
     fn is_ready(future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
         future.now_or_never().is_some()
@@ -143,16 +138,6 @@ mod tests {
         assert!(gate.emptied().now_or_never().is_some());
     }
 
-    /// Counts how often it is woken.
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     #[test]
     fn every_waiter_is_woken_once_and_not_before() {
         let gate = Gate::default();
@@ -167,16 +152,8 @@ mod tests {
         }
         gate.close();
         drop(first);
-        assert!(
-            woken
-                .iter()
-                .all(|woken| woken.0.load(Ordering::Relaxed) == 0)
-        );
+        assert!(woken.iter().all(|woken| woken.count() == 0));
         drop(second);
-        assert!(
-            woken
-                .iter()
-                .all(|woken| woken.0.load(Ordering::Relaxed) == 1)
-        );
+        assert!(woken.iter().all(|woken| woken.count() == 1));
     }
 }

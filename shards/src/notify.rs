@@ -77,25 +77,14 @@ impl Event {
 }
 
 #[cfg(test)]
+pub(crate) mod woken;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notify::woken::Woken;
     use futures_util::FutureExt;
-    use std::{
-        sync::{
-            Arc,
-            atomic::{AtomicUsize, Ordering},
-        },
-        task::{Context, Wake},
-    };
-
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use std::{sync::Arc, task::Context};
 
     #[test]
     fn a_notification_that_comes_first_is_kept_once() {
@@ -116,7 +105,7 @@ mod tests {
             let mut cx = Context::from_waker(&waker);
             assert!(wait.as_mut().poll(&mut cx).is_pending());
             notify.notify();
-            assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+            assert_eq!(woken.count(), 1);
             // Dropped unpolled.
         }
         assert!(notify.wait().now_or_never().is_some());
@@ -136,11 +125,7 @@ mod tests {
         assert!(!event.has_fired());
         event.fire();
         assert!(event.has_fired());
-        assert!(
-            woken
-                .iter()
-                .all(|woken| woken.0.load(Ordering::Relaxed) == 1)
-        );
+        assert!(woken.iter().all(|woken| woken.count() == 1));
         assert!(event.wait().now_or_never().is_some());
         assert!(event.wait().now_or_never().is_some());
     }

@@ -71,14 +71,20 @@ pub fn pin(cpu: usize) -> bool {
 /// Raises this process's soft limit of open descriptors to its hard limit; both afterwards. `None`
 /// when the system does not say.
 pub fn raise_descriptor_limit() -> Option<(u64, u64)> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: both calls read or write exactly the one struct they are given.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
             return None;
         }
         let hard = limit.rlim_max;
-        let wanted = libc::rlimit { rlim_cur: hard, rlim_max: hard };
+        let wanted = libc::rlimit {
+            rlim_cur: hard,
+            rlim_max: hard,
+        };
         if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) == 0 {
             limit.rlim_cur = hard;
         }

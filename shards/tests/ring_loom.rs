@@ -199,29 +199,39 @@ fn of_two_ringers_at_least_one_wakes() {
     });
 }
 
-/// The other direction, as in `Port::flush` and `Port::drain`: a producer whose ring is full raises
-/// its flag and goes to sleep; the consumer makes room, takes the flag and rings. The producer's
-/// last look before it sleeps must include the room, or the wake-up is lost.
-#[test]
-fn a_starved_producer_learns_of_room() {
-    model(None, || {
+/// The other direction, as in `Lane::flush`, `Lane::has_work` and `Port::drain`: a producer whose
+/// ring is full raises its flag and goes to sleep; the consumer makes room, takes the flag and
+/// rings, again and again. The producer's last look before it sleeps must include the room, and
+/// raise the flag anew, or a wake-up is lost.
+fn starved(values: u32, preemptions_max: Option<usize>) {
+    model(preemptions_max, move || {
         let (sleeper, waker) = Sleeper::new();
         let bell = Arc::new(Bell::new());
         bell.attach(&waker);
         let starved = Arc::new(Flag::new());
         let (mut producer, mut consumer) = ring(1);
-        producer.push(0u32).unwrap();
+        producer.push(0).unwrap();
         let (for_peer, peers_flag) = (bell.clone(), starved.clone());
         let draining = thread::spawn(move || {
-            assert_eq!(consumer.pop(), Some(0));
-            if peers_flag.take() {
-                for_peer.ring();
+            // All but the last value, for whose room nobody waits.
+            for expected in 0..values - 1 {
+                while consumer.is_empty() {
+                    thread::yield_now();
+                }
+                assert_eq!(consumer.pop(), Some(expected));
+                if peers_flag.take() {
+                    for_peer.ring();
+                }
             }
             consumer
         });
+        let mut next = 1;
         loop {
             bell.disarm();
-            if producer.push(1).is_ok() {
+            while next < values && producer.push(next).is_ok() {
+                next += 1;
+            }
+            if next == values {
                 break;
             }
             starved.raise();
@@ -229,11 +239,22 @@ fn a_starved_producer_learns_of_room() {
                 continue;
             }
             bell.arm();
+            starved.raise();
             if producer.is_full() {
                 sleeper.sleep();
             }
         }
         let mut consumer = draining.join().unwrap();
-        assert_eq!(consumer.pop(), Some(1));
+        assert_eq!(consumer.pop(), Some(values - 1));
     });
+}
+
+#[test]
+fn a_starved_producer_learns_of_room() {
+    starved(2, None);
+}
+
+#[test]
+fn a_starved_producer_learns_of_room_made_after_an_early_answer() {
+    starved(3, Some(3));
 }

@@ -10,7 +10,8 @@ mod reader;
 use std::collections::BTreeMap;
 
 use super::user_config::{
-    BackendConfig, BackendProtocol, Transport, UrlFault, UserConfig, VirtualHost, check_url,
+    BACKEND_FIELDS, BackendConfig, BackendProtocol, Transport, UrlFault, UserConfig, VirtualHost,
+    check_url,
 };
 use reader::{Reader, Shape};
 
@@ -198,33 +199,17 @@ fn backend(reader: &mut Reader<'_>) -> Result<BackendConfig, DecodeFault> {
     Ok(backend)
 }
 
-/// The fields that may stand once in a backend's map; the first one must.
-const FIELDS: [&str; 12] = [
-    "url",
-    "name",
-    "passthrough_headers",
-    "add_headers",
-    "remove_headers",
-    "allowed_tool_names",
-    "tool_name_aliases",
-    "allowed_resource_names",
-    "allowed_prompt_names",
-    "allowed_resource_uris",
-    "transport",
-    "protocol",
-];
-
 fn backend_from_map(
     reader: &mut Reader<'_>,
     count: u32,
     start: usize,
 ) -> Result<BackendConfig, DecodeFault> {
     let mut backend = BackendConfig::default();
-    let mut seen = [false; FIELDS.len()];
+    let mut seen = [false; BACKEND_FIELDS.len()];
     for _ in 0..count {
         let at = reader.position();
         let name = reader.field_name()?.unwrap_or_default();
-        let known = FIELDS
+        let known = BACKEND_FIELDS
             .iter()
             .zip(&mut seen)
             .find(|(field, _)| **field == name);

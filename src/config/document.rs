@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::decode::DecodeLimits;
-use super::user_config::{BackendConfig, Finding, Severity, UserConfig, VirtualHost};
+use super::user_config::{
+    BACKEND_FIELDS, BackendConfig, Finding, Severity, UserConfig, VirtualHost,
+};
 use source::{Member, Source, did_you_mean};
 
 /// The virtual host that the server list of a client becomes.
@@ -96,20 +98,6 @@ pub fn parse_document(text: &str, file_label: &str) -> Result<Document, Vec<Find
 const FORMS: [&str; 4] = ["virtual_hosts", "users", "mcpServers", "servers"];
 /// Keys that other readers of the same file want.
 const TOLERATED: [&str; 2] = ["$schema", "inputs"];
-const BACKEND_FIELDS: [&str; 12] = [
-    "name",
-    "url",
-    "passthrough_headers",
-    "add_headers",
-    "remove_headers",
-    "allowed_tool_names",
-    "tool_name_aliases",
-    "allowed_resource_names",
-    "allowed_prompt_names",
-    "allowed_resource_uris",
-    "transport",
-    "protocol",
-];
 /// Published by the control plane; nothing reads it (contextforge.md section 3.3).
 const BACKEND_FIELDS_IGNORED: [&str; 1] = ["capabilities"];
 

@@ -28,6 +28,22 @@ pub struct VirtualHost {
     pub backends: BTreeMap<String, BackendConfig>,
 }
 
+/// The wire names of a backend's fields. Each may stand once; the first one must stand.
+pub(super) const BACKEND_FIELDS: [&str; 12] = [
+    "url",
+    "name",
+    "passthrough_headers",
+    "add_headers",
+    "remove_headers",
+    "allowed_tool_names",
+    "tool_name_aliases",
+    "allowed_resource_names",
+    "allowed_prompt_names",
+    "allowed_resource_uris",
+    "transport",
+    "protocol",
+];
+
 /// One MCP server behind a virtual host.
 ///
 /// The fields of HEAD in wire order, then what only some writers know. A missing optional field is

@@ -7,9 +7,7 @@
 use std::{net::SocketAddr, rc::Rc, time::Duration};
 
 use futures_util::future::{Either, select};
-use shards::{
-    MovedSocket, Stream, clock::coarse_ms, deadline::now_ms, stream::READ_BYTES_MIN,
-};
+use shards::{MovedSocket, Stream, clock::coarse_ms, deadline::now_ms, stream::READ_BYTES_MIN};
 
 use crate::{
     http::{
@@ -258,7 +256,12 @@ impl Connection {
     fn reply(&mut self, keep_alive: bool, minor: u8) -> Reply<'_> {
         let write_limit = self.shard.settings.timeouts.write;
         let gate = self.shard.shard.gate.clone();
-        Reply::new(Sink::Link(&mut self.link, write_limit), gate, keep_alive, minor)
+        Reply::new(
+            Sink::Link(&mut self.link, write_limit),
+            gate,
+            keep_alive,
+            minor,
+        )
     }
 
     /// Reads a head and its body out of the buffer and the connection. The request's `Origin` is

@@ -186,7 +186,7 @@ mod tests {
             &[b'1'; 51],
             &[b'1'; 53],
             &[b'2'; 52],
-            &[b'1', b'.'],
+            b"1.",
         ] {
             assert!(SessionId::parse(bad).is_none());
         }

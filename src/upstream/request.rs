@@ -21,13 +21,7 @@ pub fn post_head(
 /// A whole DELETE request that ends a backend session (mcp.md 1.2).
 pub fn delete(backend: &Backend, session_id: &[u8], version: Option<Version>) -> Vec<u8> {
     let mut out = Vec::with_capacity(384);
-    start(
-        &mut out,
-        b"DELETE",
-        backend,
-        Some(session_id),
-        version,
-    );
+    start(&mut out, b"DELETE", backend, Some(session_id), version);
     out.extend_from_slice(b"\r\n");
     out
 }

@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::json;
@@ -34,7 +34,7 @@ fn a_chunked_call_is_not_held_to_the_idle_limit() {
     });
     let gateway = Plan::one(&backend)
         .shards(1)
-        .settings(|settings| settings.timeouts.idle = Duration::from_millis(200))
+        .settings(|settings| settings.timeouts.idle = Duration::from_millis(500))
         .start();
     let mut client = McpClient::open(&gateway);
     let body = support::call_body("7", "slow", "{}");
@@ -43,16 +43,12 @@ fn a_chunked_call_is_not_held_to_the_idle_limit() {
         .request(&chunks)
         .header("transfer-encoding", "chunked");
     ask.body = Some(chunks.into_bytes());
-    // Another connection says when the idle limit has passed.
-    let mut idle = gateway.connect();
-    idle.send(Ask::new("GET", "/nowhere").bytes());
-    assert_eq!(idle.read_response().status, 404);
     client.connection.send(ask.bytes());
     is_over.await_arrivals(1);
-    let mut later = gateway.connect();
-    later.send(Ask::new("GET", "/nowhere").bytes());
-    assert_eq!(later.read_response().status, 404);
-    assert!(later.is_closed() && idle.is_closed());
+    // Another connection says when the idle limit has passed.
+    let mut idle = gateway.connect();
+    assert_eq!(idle.ask(&Ask::new("GET", "/nowhere")).status, 404);
+    assert!(idle.is_closed());
     is_over.open();
     assert_eq!(text_of(&client.connection.read_response()), "a slow {}");
 }
@@ -193,14 +189,18 @@ fn a_session_that_is_listened_to_ends_with_its_age() {
     let backend = Backend::start("a", &["one"]);
     let gateway = Plan::one(&backend)
         .settings(|settings| {
-            settings.timeouts.session_idle = Duration::from_millis(500);
-            settings.timeouts.session_age_max = Duration::from_secs(3);
+            settings.timeouts.session_idle = Duration::from_secs(1);
+            settings.timeouts.session_age_max = Duration::from_secs(4);
+            // A stream that does not end is to look like one.
+            settings.timeouts.heartbeat_interval = Duration::from_secs(3600);
         })
         .start();
+    let started = Instant::now();
     let mut client = McpClient::open(&gateway);
     let mut stream = client.stream();
     let backend_session_ends = || (backend.session_count() == 0).then_some(());
     assert_eq!(stream.next_event(), None);
+    assert!(started.elapsed() > Duration::from_secs(3), "not idle");
     eventually("the backend session's end", backend_session_ends);
     let response = client.call("1", "one", "{}");
     assert_eq!(response.status, 404);

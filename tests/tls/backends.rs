@@ -1,11 +1,14 @@
 //! Backends over https: trusted, asked by their name, kept, streamed from, in both directions.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use crate::{
     NAMES, Trust,
     certificates::VERSIONS,
-    support::{Asked, Backend, Gate, McpClient, Plan, Wire, call_body},
+    support::{Asked, Backend, EventStream, Gate, McpClient, Plan, Wire, call_body},
     text_of,
     tls::Terminator,
 };
@@ -102,12 +105,14 @@ fn slow_stream(gate: Arc<Gate>) -> impl Fn(&Asked, &mut Wire<'_>) -> Option<()> 
         wire.stream_head();
         wire.send(format!("data: {NOTE}\n\n"));
         gate.wait();
-        let id = asked.id();
-        wire.send(format!(
-            "data: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[]}}}}\n\n"
-        ));
+        wire.send(response_event(asked));
         Some(())
     }
+}
+
+fn response_event(asked: &Asked) -> String {
+    let id = asked.id();
+    format!("data: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[]}}}}\n\n")
 }
 
 #[test]
@@ -135,46 +140,58 @@ fn an_event_is_passed_on_while_the_stream_is_open() {
 #[test]
 fn what_tls_says_to_itself_is_no_event_and_stops_no_heartbeat() {
     let trust = Trust::new();
-    let gate = Arc::new(Gate::default());
-    let backend = Backend::scripted("b", &["slow"], slow_stream(gate.clone()));
-    let config = trust.identity.server(&[&rustls::version::TLS13]);
-    // After the first event: new keys, then a part of a record whose rest comes with the response.
-    let held = std::sync::Mutex::new(Vec::new());
-    let terminator = Terminator::passing(config, &backend.url(), move |bytes, outlet| {
-        let mut held = held.lock().unwrap();
-        let is_note = bytes.starts_with(b"data:") && held.is_empty();
-        outlet.send_raw(&std::mem::take(&mut *held));
-        outlet.send(bytes);
-        if is_note {
-            outlet.update_keys();
-            let mut record = outlet.seal(b": a comment\n\n");
-            *held = record.split_off(9);
-            outlet.send_raw(&record);
+    let [heard, said, gate] = std::array::from_fn(|_| Arc::new(Gate::default()));
+    let backend = Backend::scripted("b", &["slow"], {
+        let (heard, gate) = (heard.clone(), gate.clone());
+        move |asked, wire| {
+            asked.tool()?;
+            wire.stream_head();
+            wire.send(format!("data: {NOTE}\n\n"));
+            heard.wait();
+            wire.send(": a comment\n\n");
+            gate.wait();
+            wire.send(response_event(asked));
+            Some(())
         }
-        true
+    });
+    let config = trust.identity.server(&[&rustls::version::TLS13]);
+    // The comment comes as new keys and a part of a record, whose rest comes with the response.
+    let held = Mutex::new(Vec::new());
+    let terminator = Terminator::passing(config, &backend.url(), {
+        let said = said.clone();
+        move |bytes, outlet| {
+            let mut held = held.lock().unwrap();
+            outlet.send_raw(&std::mem::take(&mut *held));
+            if bytes.starts_with(b": a comment") {
+                outlet.update_keys();
+                let mut record = outlet.seal(bytes);
+                *held = record.split_off(9);
+                outlet.send_raw(&record);
+                said.open();
+            } else {
+                outlet.send(bytes);
+            }
+            true
+        }
     });
     let plan = Plan::of(&[("a", &terminator.url())]).settings(|settings| {
-        settings.timeouts.heartbeat_interval = std::time::Duration::from_millis(50);
+        settings.timeouts.heartbeat_interval = Duration::from_millis(50);
     });
     let gateway = trust.toward_backends(plan).start();
     let mut client = McpClient::open(&gateway);
     client.send_call("9", "slow", "{}");
-    client.connection.read_head();
-    let mut text = String::new();
-    let mut await_part = |part: &str| {
-        while !text.contains(part) {
-            let chunk = client.connection.read_chunk().unwrap();
-            text.push_str(std::str::from_utf8(&chunk).unwrap());
-        }
-        text.clear();
-    };
-    await_part(NOTE);
-    for _ in 0..3 {
-        await_part(": \n\n");
+    let head = client.connection.read_head();
+    let mut stream = EventStream::new(client.connection, head);
+    assert_eq!(stream.next_event().unwrap().data, NOTE);
+    heard.open();
+    said.wait();
+    // More than can have gone out before.
+    for _ in 0..12 {
+        assert_eq!(stream.next_block().unwrap(), ": ");
     }
     gate.open();
-    await_part(r#""id":9"#);
-    assert_eq!(client.connection.read_chunk(), None);
+    assert!(stream.next_event().unwrap().data.contains(r#""id":9"#));
+    assert_eq!(stream.next_event(), None);
 }
 
 #[test]

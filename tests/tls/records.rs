@@ -113,7 +113,7 @@ fn a_reply_that_ends_with_the_connection_needs_the_end_that_tls_says() {
 fn what_follows_a_reply_in_its_record_is_never_another_calls_reply() {
     for version in VERSIONS {
         // Of any length: what is left over lies in the read buffer or still in the TLS session.
-        for size in [100, 3_700, 3_900, 4_200, 7_000, 12_000, 15_000] {
+        for size in [100, 4_200, 15_000, 16_300, 20_000, 40_000] {
             let script = move |asked: &Asked, wire: &mut Wire<'_>| {
                 is_odd(asked)?;
                 let filler = "z".repeat(size);
@@ -139,12 +139,13 @@ fn what_follows_a_reply_in_its_record_is_never_another_calls_reply() {
                 true
             });
             let mut client = McpClient::open(&stage.gateway);
-            assert_eq!(text_of(&client.call("1", "odd", "{}")).len(), size);
-            assert_eq!(
-                text_of(&client.call("2", "echo", "{}")),
-                "b echo {}",
-                "{size}"
-            );
+            // The second asks at once: a connection that was just kept is trusted most.
+            client.send_call("1", "odd", "{}");
+            client.send_call("2", "echo", "{}");
+            let first = client.connection.read_response();
+            assert_eq!(text_of(&first).len(), size);
+            let second = client.connection.read_response();
+            assert_eq!(text_of(&second), "b echo {}", "{size}");
             assert_eq!(stage.terminator.seen().len(), 2, "{size}: a new connection");
         }
     }

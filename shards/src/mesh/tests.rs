@@ -50,6 +50,33 @@ fn room_made_before_the_bell_is_armed_is_found() {
     });
 }
 
+/// The peer may answer that we are starved for room we have used already, and before our bell is
+/// armed, so that it wakes nobody: it has to be asked again before we sleep.
+#[test]
+fn a_peer_that_answered_too_early_is_asked_again() {
+    on_a_runtime(async {
+        let ports = ports(3);
+        let [full, caller, ours] = [0, 1, 2].map(|id: usize| ports[id].clone());
+        for _ in 0..ring_slots(3) + 5 {
+            ours.send(0, Message::Return { buffer: Vec::new() });
+        }
+        let waiting = |port: &Port<u32>| port.lane(0).unwrap().waiting();
+        let _reply = caller.call(2, 7).unwrap();
+        // Lane 0 comes first: it is flushed, in vain, before the call of lane 1 is handled.
+        let peer = full.clone();
+        let answer = move |_: Arrival<u32>| {
+            assert!(peer.lane(2).unwrap().take_peer_is_starved());
+            peer.ring(2);
+        };
+        spawn(ours.clone().take_in(answer, || false));
+        turns().await;
+        assert_eq!(waiting(&ours), 5);
+        while full.drain(&mut drop) {}
+        turns().await;
+        assert_eq!(waiting(&ours), 0, "they wait although there is room");
+    });
+}
+
 /// What waits keeps its order, and nothing overtakes it.
 #[test]
 fn a_call_does_not_overtake_what_waits() {

@@ -24,7 +24,7 @@ fn from_message_pack(data: &[u8]) -> bool {
     comes_back(&config);
     let json = serde_json::to_string(&config).unwrap();
     let document = parse_document(&json, "f").expect("the model as JSON");
-    let mut usable = config.clone();
+    let mut usable = config;
     usable.drop_unusable();
     assert_eq!(document.everyone.as_deref(), Some(&usable));
     true
