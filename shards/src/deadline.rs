@@ -1,4 +1,4 @@
-//! Deadlines of connections: a table the shard walks every [`TICK`](crate::clock::TICK), not a
+//! Deadlines of connections: a table the shard walks every [`TICK`], not a
 //! runtime timer each.
 //!
 //! When a deadline passes the socket is shut down, so that the pending operation ends by itself:

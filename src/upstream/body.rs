@@ -51,6 +51,11 @@ impl BodyReader {
         self.start < self.raw.len()
     }
 
+    /// Whether the last read took all it had room for: more may have been there.
+    pub fn is_full(&self) -> bool {
+        self.raw.len() == self.raw.capacity()
+    }
+
     /// Takes the read buffer out, for the pool.
     pub fn into_buffer(self) -> Vec<u8> {
         self.raw

@@ -134,12 +134,13 @@ impl Upstream {
     pub fn finish(&self, exchange: Exchange) -> Vec<u8> {
         let Exchange {
             head,
-            link,
+            mut link,
             body,
             target,
             ..
         } = exchange;
-        let has_excess = body.has_excess() || link.holds_input();
+        let has_excess =
+            body.has_excess() || link.holds_input() || (body.is_full() && link.has_input());
         if head.keep_alive && body.is_done() && !has_excess && !link.deadline().has_passed() {
             target.put_idle(link, coarse_ms(), self.limits.idle_per_target_max);
         }

@@ -109,45 +109,66 @@ fn a_reply_that_ends_with_the_connection_needs_the_end_that_tls_says() {
     }
 }
 
+/// A whole reply with a text.
+fn reply(id: u64, text: &str) -> String {
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#
+    );
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Answers the odd tool with `total` bytes, and with an answer to the next call.
+fn say_two(total: usize) -> impl Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync {
+    move |asked, wire| {
+        is_odd(asked)?;
+        let id: u64 = asked.id().parse().unwrap();
+        let mut filler = String::new();
+        while reply(id, &filler).len() < total {
+            filler.push('z');
+        }
+        wire.send(reply(id, &filler) + &reply(id + 1, "smuggled"));
+        Some(())
+    }
+}
+
+/// Two calls, of which the second asks at once: a connection just kept is trusted most.
+fn assert_not_smuggled(gateway: &Gateway, backend: &Backend, total: usize) {
+    let mut client = McpClient::open(gateway);
+    client.send_call("1", "odd", "{}");
+    client.send_call("2", "echo", "{}");
+    let first = client.connection.read_response();
+    assert!(text_of(&first).starts_with('z'));
+    let second = client.connection.read_response();
+    assert_eq!(text_of(&second), "b echo {}", "{total}");
+    assert_eq!(backend.connection_count(), 2, "{total}: a new connection");
+}
+
+/// Also as long as what is read at once: the rest is then left in the TLS session, or the kernel.
+const TOTALS: [usize; 7] = [300, 4_096, 4_097, 8_192, 16_384, 20_000, 40_000];
+
 #[test]
 fn what_follows_a_reply_in_its_record_is_never_another_calls_reply() {
     for version in VERSIONS {
-        // Of any length: what is left over lies in the read buffer or still in the TLS session.
-        for size in [100, 4_200, 15_000, 16_300, 20_000, 40_000] {
-            let script = move |asked: &Asked, wire: &mut Wire<'_>| {
-                is_odd(asked)?;
-                let filler = "z".repeat(size);
-                let id: u64 = asked.id().parse().unwrap();
-                let body = |id: u64, text: &str| {
-                    format!(
-                        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#
-                    )
-                };
-                let reply = |body: &str| {
-                    format!(
-                        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
-                         content-length: {}\r\n\r\n{body}",
-                        body.len()
-                    )
-                };
-                let (ours, next) = (body(id, &filler), body(id + 1, "smuggled"));
-                wire.send(format!("{}{}", reply(&ours), reply(&next)));
-                Some(())
-            };
-            let stage = stage(version, script, |bytes, outlet| {
+        for total in TOTALS {
+            let stage = stage(version, say_two(total), |bytes, outlet| {
                 outlet.send(bytes);
                 true
             });
-            let mut client = McpClient::open(&stage.gateway);
-            // The second asks at once: a connection that was just kept is trusted most.
-            client.send_call("1", "odd", "{}");
-            client.send_call("2", "echo", "{}");
-            let first = client.connection.read_response();
-            assert_eq!(text_of(&first).len(), size);
-            let second = client.connection.read_response();
-            assert_eq!(text_of(&second), "b echo {}", "{size}");
-            assert_eq!(stage.terminator.seen().len(), 2, "{size}: a new connection");
+            assert_not_smuggled(&stage.gateway, &stage.backend, total);
         }
+    }
+}
+
+#[test]
+fn and_so_it_is_in_plain_text() {
+    for total in TOTALS {
+        let backend = Backend::scripted("b", &["echo", "odd"], say_two(total));
+        let gateway = Plan::one(&backend).shards(1).start();
+        assert_not_smuggled(&gateway, &backend, total);
     }
 }
 
