@@ -23,7 +23,9 @@ pub(super) struct Claims<'a> {
 impl<'a> Claims<'a> {
     /// Reads a decoded payload; `None` when any row of the claims table is broken.
     pub(super) fn read(payload: &'a [u8]) -> Option<Self> {
-        let Object(table) = serde_json::from_slice::<Object<Table<'a>>>(payload).ok()?;
+        // RFC 7519 section 7.2: all of it is UTF-8, ignored members too.
+        let payload = std::str::from_utf8(payload).ok()?;
+        let Object(table) = serde_json::from_str::<Object<Table<'a>>>(payload).ok()?;
         Some(Self {
             sub: table.sub,
             iss: table.iss,
@@ -132,6 +134,17 @@ mod tests {
             (&*claims.sub, &*claims.iss, &*claims.aud, claims.exp),
             ("ab", "i", "x", 1)
         );
+    }
+
+    #[test]
+    fn ignored_members_are_utf_8_too() {
+        let payload = |ignored: &[u8]| {
+            let known = br#"{"sub":"a","jti":"j","iss":"i","aud":"x","exp":1,
+                "user":{"email":"e","is_admin":false,"auth_provider":"p"},"other":""#;
+            [&known[..], ignored, b"\"}"].concat()
+        };
+        assert!(Claims::read(&payload(b"x")).is_some());
+        assert!(Claims::read(&payload(b"\xff")).is_none());
     }
 
     #[test]
