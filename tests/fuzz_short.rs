@@ -64,7 +64,10 @@ fn run(name: &str) {
     }
     let mut mutator = Mutator::new(0x5eed);
     for _ in 0..MUTANT_COUNT * factor {
-        count(&mutator.mutant(&seeds));
+        count(&match mutator.below(2) {
+            0 => mutator.mutant(&seeds),
+            _ => mutator.near_mutant(&seeds),
+        });
     }
     let [refused, taken] = counts;
     let few = MUTANT_COUNT * factor / 100;
