@@ -215,7 +215,10 @@ fn no_file_knows_the_machine_it_was_written_on() {
                     !before
                         .is_some_and(|before| before.is_alphanumeric() || "./_-}".contains(before))
                 };
-                if line.match_indices(folder.as_str()).any(|(at, _)| is_start(at)) {
+                if line
+                    .match_indices(folder.as_str())
+                    .any(|(at, _)| is_start(at))
+                {
                     findings.push(format!("{place}: {}", line.trim()));
                 }
             }
