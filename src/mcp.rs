@@ -1,5 +1,6 @@
 //! MCP as bytes: the JSON-RPC envelope, replies, revisions. Never a socket, never a session.
 
+pub mod edits;
 pub mod envelope;
 pub mod json;
 pub mod reply_scan;
