@@ -129,7 +129,7 @@ fn new_session(
         in_flight: Cell::new(0),
         is_joining: Cell::new(false),
         has_ended: Cell::new(false),
-        exposed: RefCell::default(),
+        learned: RefCell::default(),
     }))
 }
 

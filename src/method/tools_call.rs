@@ -13,7 +13,7 @@ use crate::{
         relay::{Call, Cut, relay},
     },
     request::Caller,
-    route::names::route_tool,
+    route::{family::Family, names::route_tool},
     session::{BackendSession, Session, state::OpenBackend},
     shard_state::ShardState,
     upstream::{
@@ -41,11 +41,12 @@ pub async fn call(
         .ok_or_else(|| Refusal::rpc(id, -32602, "Invalid params: name"))?;
     let name = text(Some(name_at.slice(body)))
         .ok_or_else(|| Refusal::rpc(id, -32602, "Invalid params: name"))?;
-    if caller.host.is_ambiguous && session.exposed.borrow().is_empty() {
+    let is_doubtful = session.learned.borrow().lacks(&caller.host, Family::Tools);
+    if is_doubtful {
         // Prefixes alone do not tell the backend: learn the exact names first.
         Box::pin(tools_list::gather(shard, caller, session)).await;
     }
-    let route = route_tool(&caller.host, &session.exposed.borrow(), &name)
+    let route = route_tool(&caller.host, &session.learned.borrow(), &name)
         .ok_or_else(|| Refusal::rpc(id, -32602, "Routing problem... tool not found"))?;
     let link = session
         .backend(&caller.host, route.backend)

@@ -11,7 +11,10 @@ use crate::{
     refusal::Refusal,
     reply::Reply,
     request::{Caller, gone_is_fine},
-    route::merge::{BackendPages, Merged, merge_tools},
+    route::{
+        family::Family,
+        merge::{BackendPages, Merged, merge},
+    },
     session::Session,
     settings::FailMode,
     shard_state::ShardState,
@@ -81,14 +84,15 @@ pub async fn gather(
         shard.numbers.lists_partial.add(1);
         open::join_late(shard, session, &caller.host);
     }
-    let merged = merge_tools(&caller.host, &pages);
+    let mut merged = merge(&caller.host, Family::Tools, &pages);
     shard
         .numbers
         .name_collisions
         .add(merged.collisions.len() as u64);
     // The indices are those of this configuration.
     if caller.host.is_ambiguous && Rc::ptr_eq(&session.backends.borrow().host, &caller.host) {
-        *session.exposed.borrow_mut() = merged.exposed.clone();
+        let lesson = std::mem::take(&mut merged.lesson);
+        session.learned.borrow_mut().replace(Family::Tools, lesson);
     }
     (merged, missing)
 }

@@ -10,6 +10,7 @@ use shards::notify::Event;
 use crate::{
     config::compiled::VirtualHost,
     mcp::version::Version,
+    route::learned::Learned,
     session::Inbox,
     session::SessionId,
     upstream::{CallFault, target::Target},
@@ -44,9 +45,8 @@ pub struct Session {
     pub is_joining: Cell<bool>,
     /// It was ended: nothing may be opened for it any more.
     pub has_ended: Cell<bool>,
-    /// Names learned from the last merged list, for virtual hosts whose keys are ambiguous:
-    /// exposed name, backend index.
-    pub exposed: RefCell<Vec<(Box<str>, u16)>>,
+    /// What merged lists taught, for the configuration of `backends`.
+    pub learned: RefCell<Learned>,
 }
 
 /// The backend sessions of a session, for one state of its virtual host's configuration.
@@ -160,7 +160,7 @@ impl Session {
             host: host.clone(),
             sessions,
         };
-        self.exposed.borrow_mut().clear();
+        self.learned.take();
         left.into_iter().flatten().collect()
     }
 
