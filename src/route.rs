@@ -1,5 +1,6 @@
 //! Names: which backend a name means, and what a backend's name looks like from outside.
 
+pub mod cursor;
 pub mod family;
 pub mod learned;
 pub mod merge;
