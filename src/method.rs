@@ -21,9 +21,7 @@ use crate::{
 
 /// The request's raw id.
 pub fn id_of<'a>(caller: &Caller<'a>, message: &Envelope) -> &'a [u8] {
-    message
-        .id
-        .map_or(b"null", |span| span.slice(caller.body))
+    message.id.map_or(b"null", |span| span.slice(caller.body))
 }
 
 /// Answers a ping.

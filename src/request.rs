@@ -173,7 +173,10 @@ async fn post(
         }
         Err(fault) => {
             let id = envelope::readable_id(body, DEPTH_MAX);
-            return Err(Refusal::Envelope(fault, id.map(|span| span.slice(body).into())));
+            return Err(Refusal::Envelope(
+                fault,
+                id.map(|span| span.slice(body).into()),
+            ));
         }
     };
     let version = crate::preflight::classify(request, &message, body)?;

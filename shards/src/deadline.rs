@@ -304,7 +304,10 @@ mod tests {
         drop(first);
         assert!(!cutter.is_live());
         let mut second = Socket::open(&table);
-        assert_eq!(second.deadline.index, cutter.index, "the place is taken again");
+        assert_eq!(
+            second.deadline.index, cutter.index,
+            "the place is taken again"
+        );
         cutter.cut();
         assert!(!second.is_shut_down() && !second.deadline.has_passed() && !cutter.is_live());
     }

@@ -21,7 +21,10 @@ pub fn merge(out: &mut Vec<u8>, version: Version, all: &[&[u8]]) {
         member("tools", br#"{"listChanged":true}"#);
     }
     if has("prompts") {
-        member("prompts", flags(&[("listChanged", says("prompts", "listChanged"))]).as_bytes());
+        member(
+            "prompts",
+            flags(&[("listChanged", says("prompts", "listChanged"))]).as_bytes(),
+        );
     }
     if has("resources") {
         let flags = flags(&[
@@ -122,7 +125,8 @@ mod tests {
     #[test]
     fn one_server_is_passed_on_whole() {
         assert_eq!(merged(Version::LATEST, &["{}"]), "{}");
-        let one = r#"{"logging":{},"resources":{"subscribe":true},"tasks":{"list":{}},"x":{"y":[1]}}"#;
+        let one =
+            r#"{"logging":{},"resources":{"subscribe":true},"tasks":{"list":{}},"x":{"y":[1]}}"#;
         assert_eq!(
             merged(Version::LATEST, &[one]),
             r#"{"resources":{"subscribe":true},"logging":{},"tasks":{"list":{}},"x":{"y":[1]}}"#

@@ -53,8 +53,8 @@ pub async fn serve(
     let mut messages = Vec::with_capacity(elements.len());
     for element in elements {
         // One that cannot be read makes the whole doubtful: nothing of it is done.
-        let message = envelope::scan(element, DEPTH_MAX)
-            .map_err(|fault| Refusal::Envelope(fault, None))?;
+        let message =
+            envelope::scan(element, DEPTH_MAX).map_err(|fault| Refusal::Envelope(fault, None))?;
         let is_initialize = message.method.map(|span| span.slice(element)) == Some(b"initialize");
         if is_initialize || message.meta_protocol_version.is_some() {
             return Err(refused());
@@ -67,7 +67,8 @@ pub async fn serve(
             let caller = caller.with_body(element);
             let sink = Sink::Memory(Vec::new());
             let mut own = Reply::new(sink, shard.shard.gate.clone(), true, 1);
-            let served = message_of_session(shard, &caller, session, message, started, &mut own).await;
+            let served =
+                message_of_session(shard, &caller, session, message, started, &mut own).await;
             if let Err(refusal) = served {
                 let _ = own.refuse(&refusal).await;
             }

@@ -5,7 +5,7 @@ use std::{rc::Rc, time::Instant};
 
 use crate::{
     config::compiled::VirtualHost,
-    mcp::{edits::Edits, envelope::Envelope, json, reply_scan::ReplyKind},
+    mcp::{edits::Edits, envelope::Envelope, reply_scan::ReplyKind},
     method::{id_of, list},
     preflight::text,
     refusal::Refusal,
@@ -161,12 +161,10 @@ impl<'a> Named<'a> {
             Aim::Task => (aim, read(message.task_id)),
             Aim::Only => (aim, Some("".into())),
             Aim::Reference => {
-                let reference = message.reference.map_or(&b""[..], |span| span.slice(body));
-                let member = |name| json::member(reference, name).map(|at| at.slice(reference));
-                let kind = member("type").and_then(json::unescape);
+                let kind = read(message.reference_type);
                 match kind.as_deref() {
-                    Some("ref/prompt") => (Aim::Prompt, text(member("name"))),
-                    Some("ref/resource") => (Aim::Resource, text(member("uri"))),
+                    Some("ref/prompt") => (Aim::Prompt, read(message.reference_name)),
+                    Some("ref/resource") => (Aim::Resource, read(message.reference_uri)),
                     _ => return Err(missing("Unsupported completion reference")),
                 }
             }
@@ -227,7 +225,12 @@ enum Subscription<'a> {
 }
 
 impl<'a> Subscription<'a> {
-    fn of(session: &'a Session, host: &'a VirtualHost, route: &'a Route<'_>, method: &[u8]) -> Self {
+    fn of(
+        session: &'a Session,
+        host: &'a VirtualHost,
+        route: &'a Route<'_>,
+        method: &[u8],
+    ) -> Self {
         let (key, uri) = (&*host.backends[route.backend].key, &*route.original);
         match method {
             b"resources/subscribe" => Self::Begin(session, key, uri),

@@ -11,7 +11,7 @@ use shards::deadline::now_ms;
 
 use crate::{
     http::Span,
-    mcp::{envelope::Envelope, json, version::Version},
+    mcp::{capabilities, envelope::Envelope, json, version::Version},
     method::{id_of, result},
     preflight::text,
     refusal::Refusal,
@@ -173,7 +173,10 @@ fn initialize_result(version: Version, backends: &[(&str, &OpenBackend)]) -> Vec
         version.name()
     )
     .into_bytes();
-    let all: Vec<&[u8]> = backends.iter().map(|(_, open)| &*open.capabilities).collect();
+    let all: Vec<&[u8]> = backends
+        .iter()
+        .map(|(_, open)| &*open.capabilities)
+        .collect();
     capabilities::merge(&mut out, version, &all);
     out.extend_from_slice(
         concat!(

@@ -18,7 +18,7 @@ use crate::{
     reply::Reply,
     request::{Caller, gone_is_fine},
     route::{
-        cursor::Position,
+        cursor::{Position, Scope},
         family::Family,
         merge::{BackendPages, Merged, merge},
     },
@@ -54,10 +54,7 @@ pub async fn list(
     let positions = match message.cursor {
         None => start_of(&caller.host),
         Some(cursor) => json::unescape(cursor.slice(caller.body))
-            .and_then(|cursor| {
-                let (who, host) = (&caller.principal.fingerprint, &caller.host.name);
-                shard.cursors.open(&cursor, family, who, host)
-            })
+            .and_then(|cursor| shard.cursors.open(scope_of(caller, family), &cursor))
             .ok_or_else(|| Refusal::rpc(id, -32602, "Invalid params: unknown cursor"))?,
     };
     let is_first = message.cursor.is_none();
@@ -118,6 +115,14 @@ pub async fn learn(
         };
         let gathered = lister.gather(start_of(&caller.host)).await;
         merged(shard, caller, session, family, &gathered, true);
+    }
+}
+
+fn scope_of<'a>(caller: &'a Caller<'_>, family: Family) -> Scope<'a> {
+    Scope {
+        family,
+        principal: &caller.principal.fingerprint,
+        host: &caller.host.name,
     }
 }
 
@@ -187,9 +192,11 @@ impl Gathered {
         object.extend_from_slice(family.member().as_bytes());
         object.extend_from_slice(b"\":");
         object.extend_from_slice(array);
-        if !self.rest.is_empty() {
-            let (who, host) = (&caller.principal.fingerprint, &caller.host.name);
-            let cursor = shard.cursors.seal(&self.rest, family, who, host);
+        let scope = scope_of(caller, family);
+        // A backend's cursor may be too long to be carried: then its list ends here.
+        if !self.rest.is_empty()
+            && let Some(cursor) = shard.cursors.seal(scope, &self.rest)
+        {
             object.extend_from_slice(b",\"nextCursor\":\"");
             object.extend_from_slice(cursor.as_bytes());
             object.push(b'"');
@@ -236,7 +243,7 @@ impl Lister<'_, '_> {
             Some((index, position))
         });
         let known: Vec<(usize, Position)> = known.collect();
-        match self.shard.settings.limits.page_items {
+        match self.shard.settings.limits.page_items_max {
             0 => self.gather_all(known).await,
             items_max => self.gather_some(known, items_max).await,
         }

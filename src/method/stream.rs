@@ -57,9 +57,7 @@ pub async fn open(
     shard.numbers.streams_resumed.add(1);
     match session.streams.resume(seen, STREAMS_MAX) {
         None => Err(Refusal::StreamCap),
-        Some(Resumed::Get(stream)) => {
-            gone_is_fine(listen_to(writer, stream, Some(seen)).await)
-        }
+        Some(Resumed::Get(stream)) => gone_is_fine(listen_to(writer, stream, Some(seen)).await),
         Some(Resumed::Call(call)) => gone_is_fine(writer.call(call.as_deref(), seen).await),
     }
 }

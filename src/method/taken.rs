@@ -150,7 +150,13 @@ impl Taker<'_, '_> {
     }
 
     fn for_backend(&self, place: &Place, mut edits: Edits) -> Vec<u8> {
-        rewrite::original_message(&place.host, place.index, self.body, self.message, &mut edits);
+        rewrite::original_message(
+            &place.host,
+            place.index,
+            self.body,
+            self.message,
+            &mut edits,
+        );
         let mut message = Vec::with_capacity(self.body.len() + 32);
         edits.apply(&mut message, self.body);
         message

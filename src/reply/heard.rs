@@ -44,7 +44,12 @@ pub struct Ear<'a> {
 impl Ear<'_> {
     /// What is to be said to the client on the stream that corresponds to the one this was heard
     /// on: the call's, or a GET stream.
-    pub fn hear(&self, data: &[u8], scan: &ReplyScan, call: Option<&ClientCall>) -> Option<Vec<u8>> {
+    pub fn hear(
+        &self,
+        data: &[u8],
+        scan: &ReplyScan,
+        call: Option<&ClientCall>,
+    ) -> Option<Vec<u8>> {
         let method = scan.method.map_or(&b""[..], |span| span.slice(data));
         match (scan.kind, scan.id) {
             (ReplyKind::Notification, _) => self.notification(method, data, scan, call),
@@ -176,7 +181,12 @@ impl Ear<'_> {
 
     fn applied(&self, data: &[u8], scan: &ReplyScan, mut edits: Edits) -> Vec<u8> {
         let place = &self.from.place;
-        rewrite::expose_message(&place.host, place.index, data, scan, &mut edits);
+        let (host, index) = (&place.host, place.index);
+        if scan.kind == ReplyKind::Request {
+            rewrite::expose_request(host, index, data, scan, &mut edits);
+        } else {
+            rewrite::expose_notification(host, index, data, scan, &mut edits);
+        }
         let mut message = Vec::with_capacity(data.len() + 64);
         edits.apply(&mut message, data);
         message
@@ -218,7 +228,9 @@ fn expire_later(shard: &Rc<ShardState>, session: &Rc<Session>, our_id: u64) {
         say::refuse(&shard, &session, to, &asked.backend_id, TIMED_OUT);
         // Nobody must be asked what nobody waits for.
         let start = format!(r#"{{"jsonrpc":"2.0","id":{our_id},"#);
-        session.streams.unsay(|message| message.starts_with(start.as_bytes()));
+        session
+            .streams
+            .unsay(|message| message.starts_with(start.as_bytes()));
         if session.streams.is_open() {
             let message = format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{our_id},"reason":"Request timed out"}}}}"#

@@ -133,20 +133,14 @@ fn edits_of(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Option<Edits>
     if place.host.is_single && !is_newer {
         return None;
     }
+    let method = std::str::from_utf8(call.method).unwrap_or_default();
     let mut edits = Edits::default();
     if let Some(id) = scan.id {
         edits.put(id, call.client_id.to_vec());
     }
-    rewrite::expose_response(
-        &place.host,
-        place.index,
-        call.method,
-        document,
-        scan,
-        &mut edits,
-    );
+    rewrite::expose_response(&place.host, place.index, method, document, scan, &mut edits);
     if is_newer {
-        revision::fit_response(call.session.version, call.method, document, scan, &mut edits);
+        revision::fit_response(call.session.version, method, document, scan, &mut edits);
     }
     Some(edits)
 }

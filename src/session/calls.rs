@@ -74,9 +74,8 @@ impl ClientCall {
 
     fn has_leg(&self, open: &Rc<OpenBackend>, token: &[u8]) -> bool {
         let legs = self.legs.borrow();
-        legs.iter().any(|leg| {
-            Rc::ptr_eq(&leg.open, open) && is_decimal_of(token, leg.upstream_id)
-        })
+        legs.iter()
+            .any(|leg| Rc::ptr_eq(&leg.open, open) && is_decimal_of(token, leg.upstream_id))
     }
 
     /// Says that somebody writes injected messages to the caller's stream.

@@ -186,7 +186,10 @@ impl Session {
     /// Remembers a subscription; false: there are too many.
     pub fn subscribe(&self, backend: &str, uri: &str) -> bool {
         let mut all = self.subscriptions.borrow_mut();
-        if all.iter().any(|(key, known)| **key == *backend && **known == *uri) {
+        if all
+            .iter()
+            .any(|(key, known)| **key == *backend && **known == *uri)
+        {
             return true;
         }
         if all.len() >= SUBSCRIPTIONS_MAX {

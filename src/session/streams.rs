@@ -272,16 +272,21 @@ impl Streams {
 
     fn newest_of(&self, stream: StreamId) -> Option<u32> {
         let log = self.log.borrow();
-        let newest = log.events.iter().rev().find(|event| event.id.stream == stream);
+        let newest = log
+            .events
+            .iter()
+            .rev()
+            .find(|event| event.id.stream == stream);
         newest.map(|event| event.id.number)
     }
 
     /// The events kept of this stream that follow the one a client saw last.
     pub fn events_after(&self, seen: EventId) -> Vec<(EventId, Rc<[u8]>)> {
         let log = self.log.borrow();
-        let later = log.events.iter().filter(|event| {
-            event.id.stream == seen.stream && event.id.number > seen.number
-        });
+        let later = log
+            .events
+            .iter()
+            .filter(|event| event.id.stream == seen.stream && event.id.number > seen.number);
         later.map(|event| (event.id, event.data.clone())).collect()
     }
 
@@ -415,7 +420,10 @@ impl Streams {
     pub fn unsay(&self, is_it: impl Fn(&[u8]) -> bool) {
         self.missed.borrow_mut().retain(|message| !is_it(message));
         for stream in self.open.borrow().iter() {
-            stream.messages.borrow_mut().retain(|message| !is_it(message));
+            stream
+                .messages
+                .borrow_mut()
+                .retain(|message| !is_it(message));
         }
     }
 

@@ -241,11 +241,7 @@ async fn set_level(shard: &Rc<ShardState>, session: &Session, to: log_level::Rec
 }
 
 /// Tells a backend that was opened again what its client had subscribed to.
-async fn subscribe_again(
-    shard: &Rc<ShardState>,
-    session: &Session,
-    to: log_level::Recipient<'_>,
-) {
+async fn subscribe_again(shard: &Rc<ShardState>, session: &Session, to: log_level::Recipient<'_>) {
     for uri in session.subscriptions_at(&to.backend.key) {
         let id = to.link.next_id().to_string();
         let mut body = format!(

@@ -198,7 +198,13 @@ mod tests {
         assert!(request.ends_with(b"mcp-session-id: sid\r\nx-two: 2\r\n\r\n"));
         let nothing = passed_head(host.backends[2..].iter(), client);
         assert!(nothing.is_empty());
-        let request = get(&host.backends[2], None, Version::LATEST, Some(b"e1"), &nothing);
+        let request = get(
+            &host.backends[2],
+            None,
+            Version::LATEST,
+            Some(b"e1"),
+            &nothing,
+        );
         assert!(request.ends_with(b"accept: text/event-stream\r\nlast-event-id: e1\r\n\r\n"));
     }
 

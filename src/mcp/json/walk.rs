@@ -107,6 +107,14 @@ impl<'a> Walk<'a> {
         Ok(span(start, self.offset()))
     }
 
+    /// Moves past the value here by balance only.
+    #[inline]
+    fn value_fast(&mut self) -> Result<Span, Fault> {
+        let start = self.offset();
+        self.rest = skip_tail_fast(self.rest)?;
+        Ok(span(start, self.offset()))
+    }
+
     /// Ends the walk for good when `item` is a fault.
     fn fused<T>(&mut self, item: Result<Option<T>, Fault>) -> Option<Result<T, Fault>> {
         if item.is_err() {
@@ -179,9 +187,7 @@ impl<'a> Members<'a> {
     /// Moves past the value here by balance only.
     #[inline]
     pub(in crate::mcp) fn value_fast(&mut self) -> Result<Span, Fault> {
-        let start = self.offset();
-        self.walk.rest = skip_tail_fast(self.walk.rest)?;
-        Ok(span(start, self.offset()))
+        self.walk.value_fast()
     }
 
     /// Moves past the object here, which `inner` has been walked over to its end.
@@ -251,6 +257,45 @@ pub fn member(object: &[u8], key: &str) -> Option<Span> {
         }
     }
     found
+}
+
+/// The values of these members of an object that travels on untouched: passed by balance only.
+///
+/// As for [`member`] the last of repeated keys counts; all are `None` when the object is malformed.
+#[must_use]
+pub fn pick<const N: usize>(object: &[u8], keys: [&str; N]) -> [Option<Span>; N] {
+    let mut found = [None; N];
+    let mut walk = members(object);
+    loop {
+        let value = match walk.next_key() {
+            Ok(Some((_, key))) => walk.value_fast().map(|value| (key, value)),
+            Ok(None) => return found,
+            Err(fault) => Err(fault),
+        };
+        let Ok((key, value)) = value else {
+            return [None; N];
+        };
+        if let Some(place) = keys.iter().position(|name| key_is(key, name)) {
+            found[place] = Some(value);
+        }
+    }
+}
+
+/// The elements of an array that travels on untouched: passed by balance only. Ends early where
+/// the array is malformed.
+pub fn elements_fast(array: &[u8]) -> impl Iterator<Item = Span> {
+    let mut walk = Walk::new(array);
+    std::iter::from_fn(move || {
+        let is_there = walk.advance(b'[').ok()?;
+        is_there.then(|| walk.value_fast().ok())?
+    })
+    .fuse()
+}
+
+/// Whether the value `lexeme` is the string `text`, however it is spelt.
+#[must_use]
+pub fn says(lexeme: &[u8], text: &str) -> bool {
+    lexeme.first() == Some(&b'"') && key_is(lexeme, text)
 }
 
 /// Whether the quoted key decodes to `name`.

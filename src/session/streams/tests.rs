@@ -113,7 +113,18 @@ fn ids_are_read_back_and_others_are_not() {
     for id in ["g1-0", "c4294967295-17"] {
         assert_eq!(EventId::parse(id.as_bytes()).unwrap().to_string(), id);
     }
-    for other in ["", "g", "g1", "g-1", "x1-1", "g1-", "1-1", "g1-1-1", "\u{e9}1-1", "c1-4294967296"] {
+    for other in [
+        "",
+        "g",
+        "g1",
+        "g-1",
+        "x1-1",
+        "g1-",
+        "1-1",
+        "g1-1-1",
+        "\u{e9}1-1",
+        "c1-4294967296",
+    ] {
         assert_eq!(EventId::parse(other.as_bytes()), None, "{other}");
     }
 }
