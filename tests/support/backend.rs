@@ -211,6 +211,12 @@ impl Wire<'_> {
         std::thread::yield_now();
     }
 
+    /// The same; false: the other side has left.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.send(bytes);
+        !self.must_close
+    }
+
     /// Waits until the other side has closed the connection.
     pub fn await_end(&mut self) {
         let mut piece = [0; 1024];

@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::{
     PATIENCE,
@@ -65,6 +66,14 @@ impl Connection {
     /// Connects.
     pub fn open(address: SocketAddr) -> Self {
         Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    /// Connects with little room for what is not read yet.
+    pub fn open_narrow(address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(32 * 1024).unwrap();
+        socket.connect(&address.into()).unwrap();
+        Self::over(TcpStream::from(socket))
     }
 
     /// A connection over what is open already.
@@ -173,6 +182,12 @@ impl Connection {
             String::from_utf8_lossy(&self.buffer)
         );
         !self.fill()
+    }
+
+    /// Ends it with a reset.
+    pub fn reset(self) {
+        let socket = SockRef::from(self.stream.socket());
+        socket.set_linger(Some(Duration::ZERO)).unwrap();
     }
 
     /// Closes the sending half.
