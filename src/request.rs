@@ -243,7 +243,13 @@ pub fn session_of(shard: &ShardState, caller: &Caller<'_>) -> Result<Rc<Session>
         .sessions
         .borrow()
         .touch(&id, &caller.principal.fingerprint, host, now)
-        .ok_or(Refusal::UnknownSession)?;
+        .ok_or_else(|| {
+            // A drain ends sessions: their clients are to go elsewhere, not to take them for lost.
+            match shard.shard.gate.is_closed() {
+                true => Refusal::Draining,
+                false => Refusal::UnknownSession,
+            }
+        })?;
     method::follow_configuration(&session, &caller.host);
     Ok(session)
 }
