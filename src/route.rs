@@ -5,4 +5,5 @@ pub mod family;
 pub mod learned;
 pub mod merge;
 pub mod names;
+pub mod rewrite;
 pub mod template;
