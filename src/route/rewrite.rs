@@ -19,7 +19,7 @@ use crate::{
     route::names::{expose_id, expose_uri},
 };
 
-pub use original::{original_params, reference};
+pub use original::{original_params, original_related_task, reference};
 
 /// `_meta` key that ties a message to a task.
 const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";

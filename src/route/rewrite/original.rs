@@ -1,6 +1,6 @@
 //! Toward the backend: its own names in the params of a client's message.
 
-use super::inner;
+use super::{RELATED_TASK, inner};
 use crate::{
     config::compiled::VirtualHost,
     http::Span,
@@ -32,8 +32,32 @@ pub fn original_params(
     if let Some(at) = at {
         put_if_other(body, at, &route.original, edits);
     }
-    if let Some(meta) = envelope.related_task {
-        original_task(host, route.backend, body, meta, edits);
+    original_related_task(host, route.backend, body, envelope, edits);
+}
+
+/// Puts the backend's id in place of the task that a client's message is tied to, if that task is
+/// the backend's: in the `_meta` of params, or of the result of a client's answer (mcp.md 3.4).
+/// Ids of tasks that the client keeps name no backend and stay.
+pub fn original_related_task(
+    host: &VirtualHost,
+    backend: usize,
+    body: &[u8],
+    envelope: &Envelope,
+    edits: &mut Edits,
+) {
+    let related = match (envelope.related_task, envelope.result) {
+        (Some(related), _) => Some(related),
+        (None, Some(result)) => {
+            inner(body, result, "_meta").and_then(|meta| inner(body, meta, RELATED_TASK))
+        }
+        (None, None) => None,
+    };
+    if let Some(at) = related.and_then(|related| inner(body, related, "taskId"))
+        && let Some(id) = json::unescape(at.slice(body))
+        && let Some(route) = route_task(host, &id)
+        && route.backend == backend
+    {
+        put_if_other(body, at, &route.original, edits);
     }
 }
 
@@ -46,27 +70,6 @@ pub fn reference(body: &[u8], envelope: &Envelope) -> Option<(Family, Span)> {
         Some((Family::Resources, envelope.reference_uri?))
     } else {
         None
-    }
-}
-
-/// Ids of tasks that the client keeps name no backend and stay.
-fn original_task(
-    host: &VirtualHost,
-    backend: usize,
-    body: &[u8],
-    related: Span,
-    edits: &mut Edits,
-) {
-    let Some(at) = inner(body, related, "taskId") else {
-        return;
-    };
-    let Some(id) = json::unescape(at.slice(body)) else {
-        return;
-    };
-    if let Some(route) = route_task(host, &id)
-        && route.backend == backend
-    {
-        put_if_other(body, at, &route.original, edits);
     }
 }
 
