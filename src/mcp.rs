@@ -1,5 +1,6 @@
 //! MCP as bytes: the JSON-RPC envelope, replies, revisions. Never a socket, never a session.
 
+pub mod blocks;
 pub mod capabilities;
 pub mod edits;
 pub mod envelope;

@@ -150,7 +150,7 @@ impl Taker<'_, '_> {
     }
 
     fn for_backend(&self, place: &Place, mut edits: Edits) -> Vec<u8> {
-        rewrite::original_message(
+        rewrite::original_related_task(
             &place.host,
             place.index,
             self.body,

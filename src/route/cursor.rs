@@ -254,7 +254,7 @@ mod tests {
             let mut forged = text.clone();
             forged.replace_range(at..=at, &other);
             prop_assert_eq!(key().open(SCOPE, &forged).is_some(), forged == text);
-            let mut shorter = text.clone();
+            let mut shorter = text;
             shorter.remove(at);
             prop_assert_eq!(key().open(SCOPE, &shorter), None);
         }

@@ -12,7 +12,9 @@ use crate::{
 };
 
 /// Entries kept of one list.
-const ENTRIES_MAX: usize = 65_536;
+const ENTRIES_MAX: usize = 16_384;
+/// Longest name or URI kept.
+const ENTRY_BYTES_MAX: usize = 2048;
 /// Templates kept of one list: each read may be compared with all.
 const TEMPLATES_MAX: usize = 1024;
 
@@ -38,7 +40,7 @@ impl Lesson {
 
     /// `exposed` is the backend's.
     pub(super) fn place(&mut self, exposed: &str, backend: u16) {
-        if self.exact.len() < ENTRIES_MAX {
+        if self.exact.len() < ENTRIES_MAX && exposed.len() <= ENTRY_BYTES_MAX {
             self.exact.entry(exposed.into()).or_insert(backend);
         }
     }
@@ -49,7 +51,7 @@ impl Lesson {
             Family::Templates => TEMPLATES_MAX,
             _ => ENTRIES_MAX,
         };
-        if self.allowed.len() < entries_max {
+        if self.allowed.len() < entries_max && original.len() <= ENTRY_BYTES_MAX {
             let backends = self.allowed.entry(original.into()).or_default();
             if !backends.contains(&backend) {
                 backends.push(backend);
@@ -222,5 +224,9 @@ mod tests {
             lesson.place(&number.to_string(), 0);
         }
         assert_eq!(lesson.exact.len(), ENTRIES_MAX);
+        let mut lesson = Lesson::default();
+        lesson.place(&"x".repeat(ENTRY_BYTES_MAX + 1), 0);
+        lesson.allow(Family::Resources, &"x".repeat(ENTRY_BYTES_MAX + 1), 0);
+        assert!(lesson.exact.is_empty() && lesson.allowed.is_empty());
     }
 }

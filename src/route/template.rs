@@ -4,6 +4,9 @@
 
 use memchr::{memchr, memmem};
 
+/// Longest URI that can have come from a template: one may be compared with many.
+const URI_BYTES_MAX: usize = 8192;
+
 /// Whether the text holds an expression.
 #[must_use]
 pub fn is_template(text: &str) -> bool {
@@ -18,6 +21,9 @@ pub fn is_template(text: &str) -> bool {
 /// end of the one before.
 #[must_use]
 pub fn matches(template: &str, uri: &str) -> bool {
+    if uri.len() > URI_BYTES_MAX {
+        return false;
+    }
     let mut parts = literals(template.as_bytes());
     let Some(first) = parts.next() else {
         return uri.is_empty();
@@ -95,6 +101,12 @@ mod tests {
         ] {
             assert!(!matches(template, uri), "{template} {uri}");
         }
+    }
+
+    #[test]
+    fn a_uri_of_any_length_is_not_looked_through() {
+        assert!(matches("{x}", &"a".repeat(URI_BYTES_MAX)));
+        assert!(!matches("{x}", &"a".repeat(URI_BYTES_MAX + 1)));
     }
 
     #[test]

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 use shardgate::{
     config::{
-        compiled::CompiledUser,
+        compiled::{self, CompiledUser},
         user_config::{BackendConfig, UserConfig, VirtualHost},
     },
     route::{
         family::Family,
         learned::Learned,
         merge::{BackendPages, merge},
-        names::{expose, route_tool},
+        names::{expose, route_prompt, route_task, route_tool, route_uri},
     },
     upstream::target::Targets,
 };
@@ -98,5 +98,29 @@ pub fn check(data: &[u8]) -> Verdict {
             }
         }
     }
+    for family in [Family::Resources, Family::Prompts, Family::Tasks] {
+        check_unlisted(host, family, &tools);
+    }
     Verdict::Taken
+}
+
+/// What is not in a list, where keys are not ambiguous: URIs that are only handed out, tasks.
+fn check_unlisted(host: &compiled::VirtualHost, family: Family, originals: &[&str]) {
+    let none = Learned::default();
+    if none.lacks(host, family) {
+        return;
+    }
+    for index in 0..host.backends.len() {
+        for original in originals {
+            let exposed = expose(host, family, index, original);
+            let route = match family {
+                Family::Tools => route_tool(host, &none, &exposed),
+                Family::Prompts => route_prompt(host, &none, &exposed),
+                Family::Resources | Family::Templates => route_uri(host, &none, &exposed),
+                Family::Tasks => route_task(host, &exposed),
+            };
+            let found = route.map(|route| (route.backend, route.original.into_owned()));
+            assert_eq!(found, Some((index, (*original).to_owned())), "{exposed:?}");
+        }
+    }
 }
