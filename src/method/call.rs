@@ -367,10 +367,10 @@ impl Attempt<'_, '_> {
         let body = self.caller.body;
         let mut edits = Edits::default();
         if let Some(id) = self.message.id {
-            edits.put(id, upstream_id.to_vec());
+            edits.put_copy(id, upstream_id);
         }
         if let Some(token) = self.message.progress_token {
-            edits.put(token, upstream_id.to_vec());
+            edits.put_copy(token, upstream_id);
         }
         let host = &self.caller.host;
         rewrite::original_params(
