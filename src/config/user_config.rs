@@ -6,13 +6,17 @@
 
 mod address;
 mod check;
+mod stdio;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 pub use address::{UrlFault, check_url};
 pub use check::{Finding, Severity, is_protected_header};
+pub use stdio::{DocumentRules, StdioServer};
+pub(super) use stdio::{STDIO_FIELDS, StdioFields, of_user as stdio_servers_of};
 
 /// Everything one user may reach (contextforge.md section 3.2).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +57,7 @@ pub struct BackendConfig {
     /// Name for people; when empty, the backend's key is its name.
     #[serde(default)]
     pub name: String,
-    /// Absolute `http` or `https` address.
+    /// Absolute `http` or `https` address; of no meaning when the transport is stdio.
     pub url: String,
     /// Headers copied from the caller's request.
     #[serde(default)]
@@ -93,6 +97,9 @@ pub struct BackendConfig {
         deserialize_with = "present"
     )]
     pub protocol: Option<BackendProtocol>,
+    /// The child process behind it; only a document of the file store has one.
+    #[serde(skip)]
+    pub stdio: Option<Arc<StdioServer>>,
 }
 
 // An optional field may be left out, but contextforge.md section 3.2 makes no field nullable.
