@@ -16,7 +16,10 @@ use shards::{EngineCounters, shard::ShardHandle};
 use tokio::sync::mpsc;
 
 use crate::{
-    admin, log,
+    admin,
+    bridge::Bridge,
+    config::user_config::DocumentRules,
+    log,
     prepare::read_documents,
     shard_state::ToShard,
     telemetry::{Latency, Numbers},
@@ -97,8 +100,10 @@ pub struct Tasks {
     pub view: View,
     /// The shards' questions.
     pub questions: mpsc::Receiver<Question>,
-    /// The file store's path.
-    pub documents: Option<PathBuf>,
+    /// The file store's path, and what its documents may ask for.
+    pub documents: Option<(PathBuf, DocumentRules)>,
+    /// Takes in the child processes of the documents.
+    pub bridge: Arc<Bridge>,
     /// The admin listener, bound.
     pub admin: Option<std::net::TcpListener>,
 }
@@ -113,11 +118,12 @@ pub fn run(tasks: Tasks, stop: tokio::sync::oneshot::Receiver<()>) -> std::io::R
             view,
             questions,
             documents,
+            bridge,
             admin,
         } = tasks;
         tokio::spawn(answer(view.clone(), questions));
-        if let Some(path) = documents {
-            tokio::spawn(watch(view.clone(), path));
+        if let Some(documents) = documents {
+            tokio::spawn(watch(view.clone(), documents, bridge));
         }
         if let Some(listener) = admin {
             tokio::spawn(admin::serve(view, listener));
@@ -152,7 +158,7 @@ async fn answer(view: View, mut questions: mpsc::Receiver<Question>) {
 
 /// Reads the documents again when they change and gives them to all shards. Documents that cannot
 /// be used change nothing.
-async fn watch(view: View, path: PathBuf) {
+async fn watch(view: View, (path, rules): (PathBuf, DocumentRules), bridge: Arc<Bridge>) {
     let (changed, mut changes) = mpsc::channel(1);
     let _watcher = watcher(&path, changed);
     let mut known = stamp(&path);
@@ -180,11 +186,13 @@ async fn watch(view: View, path: PathBuf) {
             now = again;
         }
         known = now;
-        match read_documents(&path) {
+        match read_documents(&path, rules) {
             Ok(document) => {
                 for finding in &document.findings {
                     log::warn(|| finding.to_string());
                 }
+                // First: a shard may ask for a child as soon as it knows of it.
+                bridge.register(&document);
                 let document = Arc::new(document);
                 for handle in &view.handles {
                     if handle.post(ToShard::Document(document.clone())).is_err() {

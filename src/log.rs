@@ -115,3 +115,15 @@ pub fn error(text: impl FnOnce() -> String) {
 pub fn config_unreadable(shard: shards::ShardId) {
     warn(|| format!("shard {shard}: a user configuration in the store cannot be read"));
 }
+
+/// A user's configuration in the store asks for a child process. Said once: the store may hold many.
+pub fn stdio_refused() {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    SAID.call_once(|| {
+        warn(|| {
+            "STDIO backends of user configurations in Redis are skipped: child processes are \
+             started only for a local --config-file, with --allow-stdio"
+                .to_owned()
+        });
+    });
+}

@@ -307,13 +307,7 @@ impl<'a> Parser<'a> {
             let beside: &[&str] = if is_child { &STDIO_FIELDS } else { &[] };
             let tolerated = [&BACKEND_FIELDS_IGNORED, beside].concat();
             for field in &fields {
-                self.check_key(
-                    &full_path,
-                    field,
-                    &field.name,
-                    &BACKEND_FIELDS,
-                    &tolerated,
-                );
+                self.check_key(&full_path, field, &field.name, &BACKEND_FIELDS, &tolerated);
             }
             host.backends.insert(member.name, backend);
         }

@@ -173,11 +173,7 @@ fn add_child(entry: &mut Value) {
     set(properties, "command", command);
     set(properties, "args", texts("Arguments of the program."));
     set(properties, "env", text_map("Variables of the program."));
-    set(
-        properties,
-        "cwd",
-        text("Working directory of the program."),
-    );
+    set(properties, "cwd", text("Working directory of the program."));
     set(
         properties,
         "shared",

@@ -111,6 +111,17 @@ where
     T::deserialize(deserializer).map(Some)
 }
 
+impl UserConfig {
+    /// Whether a backend is to be a child process that may not be started.
+    #[must_use]
+    pub fn has_unusable_child(&self) -> bool {
+        let hosts = self.virtual_hosts.values();
+        hosts
+            .flat_map(|host| host.backends.values())
+            .any(|backend| backend.transport == Transport::Stdio && backend.stdio.is_none())
+    }
+}
+
 impl BackendConfig {
     /// True when no allow-list says anything, which means that all may be reached
     /// (contextforge.md section 5.5). Otherwise each list is exact; an empty one allows nothing.
