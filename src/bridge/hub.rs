@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{config::user_config::StdioServer, log};
 
-/// How often the hub looks for what is over.
-const SWEEP: Duration = Duration::from_secs(5);
+/// How often the hub looks for what is over: at least and at most.
+const SWEEP: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// How long a shared child without sessions is kept.
 const SHARED_IDLE: Duration = Duration::from_secs(300);
 /// The longest pause before a start that a caller waits through.
@@ -251,8 +251,9 @@ impl Hub {
 
     /// Ends what is over, again and again.
     pub(super) async fn sweep_forever(self: Arc<Self>) {
+        let pause = (self.limits.session_idle / 4).clamp(SWEEP.0, SWEEP.1);
         loop {
-            tokio::time::sleep(SWEEP).await;
+            tokio::time::sleep(pause).await;
             self.sweep();
         }
     }
