@@ -62,6 +62,7 @@ pub fn start(
         .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true);
+    shards::child::inherit_nothing(command.as_std_mut());
     if let Some(folder) = &server.cwd {
         command.current_dir(folder);
     }

@@ -263,7 +263,9 @@ impl Hub {
         let now_ms = self.now_ms();
         let is_over = |session: &Session| {
             let idle = now_ms.saturating_sub(session.used_ms.load(Ordering::Relaxed));
-            session.peer.is_gone() || (idle > idle_ms && !session.outbox.is_open())
+            // Its entry may have fallen away with a change of the documents.
+            let is_disowned = session.peer.is_child && self.registry.find(&session.route).is_none();
+            session.peer.is_gone() || is_disowned || (idle > idle_ms && !session.outbox.is_open())
         };
         let mut over = Vec::new();
         lock(&self.sessions).retain(|_, session| {

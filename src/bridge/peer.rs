@@ -73,6 +73,8 @@ enum Way {
 pub(super) struct Peer {
     /// Several sessions use it.
     pub(super) is_shared: bool,
+    /// It is a child process.
+    pub(super) is_child: bool,
     outlet: Mutex<Option<Outlet>>,
     state: Mutex<State>,
     /// The raw result of the first `initialize`, when it is shared.
@@ -127,6 +129,7 @@ impl Peer {
     ) -> Arc<Self> {
         let peer = Arc::new(Self {
             is_shared,
+            is_child: matches!(outlet, Outlet::Child(_)),
             outlet: Mutex::new(Some(outlet)),
             state: Mutex::new(State {
                 ledger: Ledger::new(is_shared),

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     stdio::{gateway, open, pid, text, until_gone},
-    support::{Gateway, McpClient, call_body, eventually},
+    support::{Gateway, McpClient, eventually},
 };
 
 fn shared() -> Gateway {
@@ -53,16 +53,11 @@ fn equal_ids_and_tokens_do_not_meet() {
 }
 
 #[test]
-fn a_cancellation_reaches_the_call_of_its_own_session_only() {
+fn what_a_shared_child_asks_is_refused() {
     let gateway = shared();
-    let (mut one, mut two) = (open(&gateway), open(&gateway));
-    two.send_call("5", "echo", r#"{"text":"before"}"#);
-    assert_eq!(text(&two.connection.read_response()), "before");
-    let mut waiting = one.again();
-    let request = waiting.request(call_body("5", "sample", "{}"));
-    waiting.connection.send(request.bytes());
+    let mut client = open(&gateway);
     // Asked by a shared child, which cannot say whom: refused at once.
-    assert_eq!(text(&waiting.connection.read_response()), "-32601");
+    assert_eq!(text(&client.call("5", "sample", "{}")), "-32601");
 }
 
 #[test]
@@ -95,7 +90,7 @@ fn after_a_crash_all_sessions_get_one_new_child() {
     let (mut one, mut two) = (open(&gateway), open(&gateway));
     let first = pid(&mut one);
     assert_eq!(one.call("2", "crash", "{}").error_code(), -32603);
-    let mut again = |client: &mut McpClient| {
+    let again = |client: &mut McpClient| {
         eventually("a new child", || {
             let response = client.call("3", "pid", "{}");
             let is_there = response.message()["result"].is_object();

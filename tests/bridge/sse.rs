@@ -117,7 +117,7 @@ fn take(streams: &Streams, dialect: Dialect, asked: &Asked, wire: &mut Wire<'_>)
         wire.answer(202, "content-type: text/plain\r\n", "Accepted");
     }
     let id = asked.id();
-    let mut say = |result: Value| {
+    let say = |result: Value| {
         let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
         sender.send(answer).unwrap();
     };
