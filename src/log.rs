@@ -116,7 +116,7 @@ pub fn config_unreadable(shard: shards::ShardId) {
     warn(|| format!("shard {shard}: a user configuration in the store cannot be read"));
 }
 
-/// A user's configuration in the store asks for a child process. Said once: the store may hold many.
+/// A user's configuration in the store asks for a child process. Said once: there may be many.
 pub fn stdio_refused() {
     static SAID: std::sync::Once = std::sync::Once::new();
     SAID.call_once(|| {

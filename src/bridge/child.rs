@@ -1,8 +1,8 @@
 //! A child process that speaks JSON lines: started, read, written to, and surely ended.
 //!
-//! Knows nothing of MCP or HTTP. The child is the head of a process group of its own. It is asked to
-//! go by the end of its input, then by SIGTERM; what is left of the group is killed. Its standard error
-//! goes to the log, in lines of a bounded length and number.
+//! Knows nothing of MCP or HTTP. The child is the head of a process group of its own. It is asked
+//! to go by the end of its input, then by SIGTERM; what is left of the group is killed. Its
+//! standard error goes to the log, in lines of a bounded length and number.
 
 use std::{process::Stdio, sync::Arc, time::Duration};
 

@@ -27,8 +27,8 @@ const TRUSTED_MS: u64 = 5;
 pub struct Target {
     /// Whether it is spoken to in TLS.
     pub is_tls: bool,
-    /// Whether what is there, behind the bridge as a rule, is safe from readers on the way: what the
-    /// connection mode asks for.
+    /// Whether nobody on the way can read along, which the connection mode may ask for: TLS, or
+    /// what is behind the bridge is TLS or a child process.
     pub is_private: bool,
     /// Host name or address, no brackets.
     pub host: Box<str>,

@@ -15,7 +15,7 @@ use crate::{
     support::{Ask, Connection, Response, call_body, initialize_body},
 };
 
-/// A bridge without a gateway, and the paths of the servers of a document in the order of their keys.
+/// A bridge without a gateway, and the paths of a document's servers in the order of their keys.
 pub(crate) struct Alone {
     bridge: Arc<Bridge>,
     thread: Option<std::thread::JoinHandle<()>>,

@@ -2,7 +2,8 @@
 //!
 //! Clients differ in the word for the address (`url`, `serverUrl`, `httpUrl`) and in those for the
 //! transport. What only a client on the user's machine can do (prompted inputs) is left out with a
-//! finding, never guessed; so are child processes unless the operator allows them. Fields of no meaning here are ignored, as clients do.
+//! finding, never guessed; so are child processes unless the operator allows them. Fields of no
+//! meaning here are ignored, as clients do.
 
 use std::collections::BTreeMap;
 
