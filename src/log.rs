@@ -100,6 +100,11 @@ pub fn info(text: impl FnOnce() -> String) {
     write(LogLevel::Info, text);
 }
 
+/// What explains the rest.
+pub fn debug(text: impl FnOnce() -> String) {
+    write(LogLevel::Debug, text);
+}
+
 /// What may break soon.
 pub fn warn(text: impl FnOnce() -> String) {
     write(LogLevel::Warn, text);

@@ -1,8 +1,15 @@
 //! Backends behind the bridge: child processes (stdio) and HTTP+SSE servers of revision 2024-11-05,
 //! through the whole gateway, and the bridge's own door.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
+#[path = "support/old.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod old;
 #[path = "support/process.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod process;

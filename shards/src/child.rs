@@ -58,11 +58,12 @@ mod tests {
         socket2::SockRef::from(&listener)
             .set_cloexec(false)
             .unwrap();
-        let descriptor = listener.as_raw_fd().to_string();
+        // Its number may be given again to another descriptor; what it is, not.
+        let link = format!("/proc/self/fd/{}", listener.as_raw_fd());
+        let socket = std::fs::read_link(link).unwrap().display().to_string();
         let has = |command: &mut Command| {
-            let output = command.arg("/proc/self/fd").output().unwrap();
-            let listed = String::from_utf8(output.stdout).unwrap();
-            listed.lines().any(|line| line == descriptor)
+            let output = command.args(["-l", "/proc/self/fd"]).output().unwrap();
+            String::from_utf8(output.stdout).unwrap().contains(&socket)
         };
         assert!(has(&mut Command::new("ls")), "it would be inherited");
         let mut command = Command::new("ls");

@@ -40,8 +40,8 @@ pub struct Child {
 }
 
 /// Starts a server. The lines of its standard output come through the receiver, which ends when it
-/// does; a longer line than `line_bytes_max` ends the child. `permit` is given back when the process
-/// is gone.
+/// does; a longer line than `line_bytes_max` ends the child. `permit` is given back when the
+/// process is gone.
 pub fn start(
     server: &StdioServer,
     line_bytes_max: usize,
@@ -92,7 +92,7 @@ pub fn start(
     let group = process
         .id()
         .and_then(|id| Pid::from_raw(id.try_into().ok()?));
-    log::info(|| format!("stdio server {label}: started"));
+    log::debug(|| format!("stdio server {label}: started"));
     tokio::spawn(async move {
         let status = tokio::select! {
             status = process.wait() => Some(status),
@@ -127,7 +127,7 @@ pub fn start(
             Err(error) => error.to_string(),
         };
         if is_awaited {
-            log::info(|| format!("stdio server {label}: ended"));
+            log::debug(|| format!("stdio server {label}: ended"));
         } else {
             log::warn(|| format!("stdio server {label}: ended by itself, {how}"));
         }

@@ -239,7 +239,8 @@ impl Hub {
                 Ok(self.join(&peer, route))
             }
             Err(fault) => {
-                log::info(|| format!("no session with an HTTP+SSE backend: {fault}"));
+                let host = url.host_str().unwrap_or_default();
+                log::info(|| format!("no session with the HTTP+SSE backend at {host}: {fault}"));
                 Err(match fault {
                     OpenFault::Status(status) => Unopened::Status(status),
                     OpenFault::Late => Unopened::Late,

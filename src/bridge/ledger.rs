@@ -207,7 +207,7 @@ impl<T: Clone> Ledger<T> {
                 json::splice(&mut document, data, &[(at, own)]);
                 Incoming::Progress(call.sink.clone(), document)
             }
-            // Of a task that outlives its call (2025-11-25); in a shared server its owner is unknown.
+            // Of a task that outlives its call (2025-11-25); a shared server's owner is unknown.
             None => Incoming::Notification(false),
         }
     }

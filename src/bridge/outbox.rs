@@ -7,16 +7,26 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Messages kept; then the oldest goes.
+/// Messages kept, and their bytes; then the oldest go.
 const MESSAGES_MAX: usize = 256;
+const BYTES_MAX: usize = 4 << 20;
 
 #[derive(Debug, Default)]
 struct Inner {
     messages: VecDeque<Vec<u8>>,
+    bytes: usize,
     /// Counts streams: the newest one has the session's messages.
     stream: u64,
     is_open: bool,
     is_closed: bool,
+}
+
+impl Inner {
+    fn pop(&mut self) -> Option<Vec<u8>> {
+        let message = self.messages.pop_front()?;
+        self.bytes -= message.len();
+        Some(message)
+    }
 }
 
 /// One session's messages.
@@ -35,10 +45,14 @@ impl Outbox {
     /// Adds a message.
     pub(super) fn push(&self, message: Vec<u8>) {
         self.with(|inner| {
-            if inner.messages.len() >= MESSAGES_MAX {
-                inner.messages.pop_front();
-            }
+            inner.bytes += message.len();
             inner.messages.push_back(message);
+            // The newest is kept however large it is.
+            while inner.messages.len() > MESSAGES_MAX
+                || (inner.bytes > BYTES_MAX && inner.messages.len() > 1)
+            {
+                inner.pop();
+            }
         });
         self.changed.notify_waiters();
     }
@@ -87,7 +101,7 @@ impl Stream {
                 if inner.stream != self.number {
                     return Some(None);
                 }
-                match inner.messages.pop_front() {
+                match inner.pop() {
                     Some(message) => Some(Some(message)),
                     None => inner.is_closed.then_some(None),
                 }
@@ -140,5 +154,9 @@ mod tests {
             outbox.push(number.to_string().into_bytes());
         }
         assert_eq!(outbox.open().next().await, Some(b"1".to_vec()));
+        for size in [BYTES_MAX / 2, BYTES_MAX, 1] {
+            outbox.push(vec![0; size]);
+        }
+        assert_eq!(outbox.open().next().await, Some(vec![0]), "only the newest");
     }
 }

@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -21,8 +21,9 @@ use super::{
 };
 use crate::{mcp::envelope::Envelope, refusal::rpc_error};
 
-/// What waits of one call's reply: progress that finds no room is dropped, the answer never.
-pub(super) const TOLD_MAX: usize = 64;
+/// What waits of one call's reply, in messages and bytes: what finds no room is dropped, but the
+/// answer never.
+const TOLD_MAX: (usize, usize) = (64, 4 << 20);
 /// How long a server may take to read a message.
 const SEND_PATIENCE: Duration = Duration::from_secs(15);
 
@@ -36,7 +37,64 @@ pub(super) enum Told {
 }
 
 /// Where what a caller is told goes.
-pub(super) type Sink = mpsc::Sender<Told>;
+#[derive(Debug, Clone)]
+pub(super) struct Sink {
+    sender: mpsc::Sender<Told>,
+    waiting_bytes: Arc<AtomicUsize>,
+}
+
+/// Where a caller hears it.
+#[derive(Debug)]
+pub(super) struct Heard {
+    receiver: mpsc::Receiver<Told>,
+    waiting_bytes: Arc<AtomicUsize>,
+}
+
+/// Both ends for one caller.
+pub(super) fn sink() -> (Sink, Heard) {
+    let (sender, receiver) = mpsc::channel(TOLD_MAX.0);
+    let waiting_bytes = Arc::new(AtomicUsize::new(0));
+    let heard = Heard {
+        receiver,
+        waiting_bytes: waiting_bytes.clone(),
+    };
+    let sink = Sink {
+        sender,
+        waiting_bytes,
+    };
+    (sink, heard)
+}
+
+impl Heard {
+    /// What comes next; `None`: the server is gone.
+    pub(super) async fn next(&mut self) -> Option<Told> {
+        let told = self.receiver.recv().await?;
+        if let Told::Aside(document) = &told {
+            self.waiting_bytes
+                .fetch_sub(document.len(), Ordering::Relaxed);
+        }
+        Some(told)
+    }
+}
+
+impl Sink {
+    fn answer(&self, document: Vec<u8>) {
+        // There is always room for it; whoever waited may have left.
+        let _ = self.sender.try_send(Told::Answer(document));
+    }
+
+    /// Leaves the last place for the answer. One that is large may wait alone.
+    fn aside(&self, document: Vec<u8>) {
+        let size = document.len();
+        let waiting = self.waiting_bytes.load(Ordering::Relaxed);
+        let has_room = waiting == 0 || waiting + size <= TOLD_MAX.1;
+        if self.sender.capacity() > 1 && has_room {
+            self.waiting_bytes.fetch_add(size, Ordering::Relaxed);
+            // Whoever waited may have left.
+            let _ = self.sender.try_send(Told::Aside(document));
+        }
+    }
+}
 
 /// A message did not reach the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,12 +332,11 @@ impl Peer {
     fn hear(self: &Arc<Self>, line: Vec<u8>) {
         let answer = self.state(|state| match state.ledger.incoming(&line) {
             Incoming::Answer(sink, document) => {
-                // There is always room for it; whoever waited may have left.
-                let _ = sink.try_send(Told::Answer(document));
+                sink.answer(document);
                 None
             }
             Incoming::Progress(sink, document) => {
-                aside(&sink, document);
+                sink.aside(document);
                 None
             }
             Incoming::Request(true, id) => Some(pong(&id)),
@@ -319,7 +376,7 @@ impl Peer {
             return;
         };
         match state.ledger.newest() {
-            Some(sink) if !outbox.is_open() => aside(&sink, line),
+            Some(sink) if !outbox.is_open() => sink.aside(line),
             _ => outbox.push(line),
         }
     }
@@ -327,14 +384,6 @@ impl Peer {
     /// Marks that `notifications/initialized` is on its way; false when it was before.
     pub(super) fn initialized(&self) -> bool {
         !self.is_initialized.swap(true, Ordering::Relaxed)
-    }
-}
-
-/// Leaves the last place for the answer.
-fn aside(sink: &Sink, document: Vec<u8>) {
-    if sink.capacity() > 1 {
-        // Whoever waited may have left.
-        let _ = sink.try_send(Told::Aside(document));
     }
 }
 
@@ -350,5 +399,43 @@ impl std::fmt::Debug for Peer {
         f.debug_struct("Peer")
             .field("is_shared", &self.is_shared)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_answer_finds_room_whatever_waits() {
+        let (sink, mut heard) = sink();
+        for _ in 0..2 * TOLD_MAX.0 {
+            sink.aside(vec![b'x'; 10]);
+        }
+        sink.answer(b"answer".to_vec());
+        for _ in 1..TOLD_MAX.0 {
+            assert!(matches!(heard.next().await, Some(Told::Aside(_))));
+        }
+        assert!(matches!(heard.next().await, Some(Told::Answer(_))));
+        drop(sink);
+        assert!(heard.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_bounded_in_bytes() {
+        let (sink, mut heard) = sink();
+        // One may be larger than the bound.
+        sink.aside(vec![0; TOLD_MAX.1 + 1]);
+        sink.aside(vec![0; 1]);
+        assert!(heard.next().await.is_some());
+        sink.aside(vec![0; TOLD_MAX.1 / 2]);
+        sink.aside(vec![0; TOLD_MAX.1 / 2]);
+        sink.aside(vec![0; 1]);
+        drop(sink);
+        let mut count = 0;
+        while heard.next().await.is_some() {
+            count += 1;
+        }
+        assert_eq!(count, 2);
     }
 }

@@ -27,7 +27,7 @@ use super::{
     hub::{Hub, Unopened},
     ledger::{Refused, Ticket},
     outbox,
-    peer::{Peer, SendFault, Session, TOLD_MAX, Told},
+    peer::{self, Heard, Peer, SendFault, Session, Told},
 };
 use crate::{
     http::sse,
@@ -45,8 +45,9 @@ type Reply = Response<Body>;
 
 /// Connections of all shards together: their pools, and one for each GET stream.
 const CONNECTIONS_MAX: usize = 16 << 10;
-/// For a request's head: the other side is this very process.
-const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+/// For a request's head, from the end of the one before. Longer than shards keep an idle
+/// connection, so that it is they who close it.
+const HEAD_PATIENCE: Duration = Duration::from_secs(120);
 /// For a request's body.
 const BODY_PATIENCE: Duration = Duration::from_secs(15);
 const SESSION_HEADER: &str = "mcp-session-id";
@@ -327,7 +328,7 @@ impl Posted<'_> {
 
     /// Enters a request and sends it on its way.
     fn begin(&self, session: &Arc<Session>, message: &Envelope) -> Result<Call, Refused> {
-        let (sink, told) = mpsc::channel(TOLD_MAX);
+        let (sink, told) = peer::sink();
         let peer = session.peer.clone();
         let (ticket, line) = peer.request(session.key, &self.body, message, sink)?;
         let (failed, fault) = mpsc::channel(1);
@@ -380,7 +381,7 @@ struct Call {
     _session: Arc<Session>,
     peer: Arc<Peer>,
     ticket: Ticket,
-    told: mpsc::Receiver<Told>,
+    told: Heard,
     fault: mpsc::Receiver<SendFault>,
     is_unsent: bool,
 }
@@ -391,7 +392,7 @@ impl Call {
         let heard = async {
             tokio::select! {
                 biased;
-                told = self.told.recv() => told.ok_or(SendFault::Gone),
+                told = self.told.next() => told.ok_or(SendFault::Gone),
                 Some(fault) = self.fault.recv() => {
                     self.is_unsent = true;
                     Err(fault)

@@ -1,151 +1,25 @@
 //! HTTP+SSE backends (mcp.md 1.3): their dialects, their headers, and what is refused of them.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
+    old::{Dialect, Old, USUAL},
     stdio::{open, text},
-    support::{Asked, Backend, Gateway, McpClient, Plan, Wire, eventually},
+    support::{Asked, Backend, Gateway, McpClient, Plan, eventually},
 };
 
-/// How a server spells things.
-#[derive(Clone, Copy)]
-struct Dialect {
-    /// The endpoint event; `{origin}` and `{session}` are replaced.
-    endpoint: &'static str,
-    /// One message; `{data}` is replaced.
-    message: &'static str,
-    /// The stream says the answer before the POST is answered.
-    is_hasty: bool,
+fn gateway(old: &Old) -> Gateway {
+    plan(old).start()
 }
 
-const USUAL: Dialect = Dialect {
-    endpoint: "event: endpoint\ndata: /message?sessionId={session}\n\n",
-    message: "event: message\ndata: {data}\n\n",
-    is_hasty: false,
-};
-
-type Streams = Arc<Mutex<HashMap<String, mpsc::Sender<String>>>>;
-
-/// A server of revision 2024-11-05.
-struct Old {
-    backend: Backend,
-    streams: Streams,
-}
-
-impl Old {
-    fn start(dialect: Dialect) -> Self {
-        Self::scripted(dialect, |_, _| None)
-    }
-
-    fn scripted(
-        dialect: Dialect,
-        first: impl Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync + 'static,
-    ) -> Self {
-        let streams = Streams::default();
-        let backend = Backend::scripted("old", &[], {
-            let streams = streams.clone();
-            move |asked, wire| {
-                if first(asked, wire).is_some() {
-                    return Some(());
-                }
-                if asked.method == "GET" {
-                    listen(&streams, dialect, asked, wire);
-                } else {
-                    take(&streams, dialect, asked, wire);
-                }
-                Some(())
-            }
-        });
-        Self { backend, streams }
-    }
-
-    fn url(&self) -> String {
-        self.backend.url().replace("/mcp", "/sse?key=1")
-    }
-
-    /// Ends the streams.
-    fn cut(&self) {
-        self.streams.lock().unwrap().clear();
-    }
-
-    fn gateway(&self) -> Gateway {
-        self.plan(json!({})).start()
-    }
-
-    fn plan(&self, headers: Value) -> Plan {
-        let entry = json!({"type": "sse", "url": self.url(), "headers": headers});
-        Plan::document(json!({"mcpServers": {"old": entry}}))
-    }
-
-    /// The messages posted so far.
-    fn posts(&self) -> Vec<Asked> {
-        let mut seen = self.backend.seen();
-        seen.retain(|asked| asked.method == "POST");
-        seen
-    }
-}
-
-fn listen(streams: &Streams, dialect: Dialect, asked: &Asked, wire: &mut Wire<'_>) {
-    let (sender, receiver) = mpsc::channel();
-    let session = {
-        let mut streams = streams.lock().unwrap();
-        let session = format!("s{}", asked.connection);
-        streams.insert(session.clone(), sender);
-        session
-    };
-    wire.stream_head();
-    let origin = format!("http://{}", asked.header("host").unwrap());
-    let endpoint = dialect.endpoint.replace("{origin}", &origin);
-    wire.send(endpoint.replace("{session}", &session));
-    while let Ok(message) = receiver.recv() {
-        wire.send(dialect.message.replace("{data}", &message));
-    }
-}
-
-fn take(streams: &Streams, dialect: Dialect, asked: &Asked, wire: &mut Wire<'_>) {
-    let session = asked.target.rsplit('=').next().unwrap();
-    let Some(sender) = streams.lock().unwrap().get(session).cloned() else {
-        return wire.answer(404, "", "");
-    };
-    if !dialect.is_hasty {
-        wire.answer(202, "content-type: text/plain\r\n", "Accepted");
-    }
-    let id = asked.id();
-    let say = |result: Value| {
-        let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
-        sender.send(answer).unwrap();
-    };
-    let body = asked.json();
-    match asked.rpc_method().as_deref() {
-        Some("initialize") => say(json!({
-            "protocolVersion": body["params"]["protocolVersion"],
-            "capabilities": {"tools": {}},
-            "serverInfo": {"name": "old", "version": "1"},
-        })),
-        Some("tools/list") => say(json!({"tools": [
-            {"name": "echo", "inputSchema": {"type": "object"}}]})),
-        Some("tools/call") if asked.tool().as_deref() == Some("silent") => {}
-        Some("tools/call") => {
-            if let Some(token) = body["params"]["_meta"].get("progressToken") {
-                let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress",
-                    "params": {"progressToken": token, "progress": 1}});
-                sender.send(progress.to_string()).unwrap();
-            }
-            say(
-                json!({"content": [{"type": "text", "text": body["params"]["arguments"]["text"]}]}),
-            );
-        }
-        _ => {}
-    }
-    if dialect.is_hasty {
-        wire.answer(202, "content-type: text/plain\r\n", "Accepted");
-    }
+fn plan(old: &Old) -> Plan {
+    let entry = json!({"type": "sse", "url": old.url()});
+    Plan::document(json!({"mcpServers": {"old": entry}}))
 }
 
 fn echo(client: &mut McpClient, id: &str) -> String {
@@ -173,7 +47,7 @@ fn dialects_are_understood() {
     ];
     for dialect in dialects {
         let old = Old::start(dialect);
-        let gateway = old.gateway();
+        let gateway = gateway(&old);
         let mut client = open(&gateway);
         assert_eq!(client.tool_names(), ["echo"]);
         for id in ["1", "\"two\""] {
@@ -191,7 +65,7 @@ fn dialects_are_understood() {
 #[test]
 fn one_stream_for_a_session_and_it_ends_with_it() {
     let old = Old::start(USUAL);
-    let gateway = old.gateway();
+    let gateway = gateway(&old);
     let (mut one, mut two) = (open(&gateway), open(&gateway));
     for _ in 0..5 {
         assert_eq!(echo(&mut one, "1"), "hi");
@@ -254,7 +128,7 @@ fn an_endpoint_of_another_origin_is_not_spoken_to() {
         endpoint: origin,
         ..USUAL
     });
-    let gateway = old.gateway();
+    let gateway = gateway(&old);
     let mut client = open(&gateway);
     assert_eq!(client.tool_names(), Vec::<String>::new());
     assert!(other.seen().is_empty() && old.posts().is_empty());
@@ -263,7 +137,7 @@ fn an_endpoint_of_another_origin_is_not_spoken_to() {
 #[test]
 fn a_stream_that_ends_is_opened_again_for_the_next_call() {
     let old = Old::start(USUAL);
-    let gateway = old.gateway();
+    let gateway = gateway(&old);
     let mut client = open(&gateway);
     assert_eq!(echo(&mut client, "1"), "hi");
     // A call under way when it ends is not repeated.
@@ -297,7 +171,7 @@ fn a_server_that_forgot_the_session_is_opened_again() {
             None
         }
     });
-    let gateway = old.gateway();
+    let gateway = gateway(&old);
     let mut client = open(&gateway);
     *forgetful.lock().unwrap() = 1;
     assert_eq!(echo(&mut client, "1"), "hi");
@@ -312,8 +186,7 @@ fn silence_has_a_limit() {
         endpoint: ": nothing\n\n",
         ..USUAL
     });
-    let gateway = mute
-        .plan(json!({}))
+    let gateway = plan(&mute)
         .settings(move |settings| settings.timeouts.upstream_first_byte = limit)
         .start();
     let mut client = open(&gateway);
@@ -322,8 +195,7 @@ fn silence_has_a_limit() {
     let hung = Old::scripted(USUAL, |asked, wire| {
         asked.is("tools/call").then(|| wire.await_end())
     });
-    let gateway = hung
-        .plan(json!({}))
+    let gateway = plan(&hung)
         .settings(move |settings| settings.timeouts.upstream_first_byte = limit)
         .start();
     let mut client = open(&gateway);
@@ -335,7 +207,7 @@ fn refusals_are_failures_of_the_backend() {
     let closed = Old::scripted(USUAL, |asked, wire| {
         (asked.method == "GET").then(|| wire.answer(401, "", ""))
     });
-    let gateway = closed.gateway();
+    let gateway = gateway(&closed);
     let mut client = open(&gateway);
     assert_eq!(client.tool_names(), Vec::<String>::new());
     let response = client.call("1", "echo", "{}");
@@ -349,8 +221,7 @@ fn refusals_are_failures_of_the_backend() {
 #[test]
 fn the_connection_mode_counts_behind_the_bridge_too() {
     let old = Old::start(USUAL);
-    let gateway = old
-        .plan(json!({}))
+    let gateway = plan(&old)
         .settings(|settings| settings.upstream.mode = shardgate::settings::UpstreamMode::TlsOnly)
         .start();
     let mut client = open(&gateway);

@@ -121,9 +121,10 @@ fn progress_comes_before_the_answer_on_the_same_stream() {
             .iter()
             .map(|message| serde_json::from_str(message).unwrap())
             .collect();
+        let own: Value = serde_json::from_str(token).unwrap();
         let steps: Vec<_> = messages
             .iter()
-            .filter(|message| message["params"]["progressToken"].to_string() == token)
+            .filter(|message| message["params"]["progressToken"] == own)
             .map(|message| message["params"]["progress"].as_u64().unwrap())
             .collect();
         assert_eq!(steps, [1, 2, 3], "{messages:?}");
