@@ -10,6 +10,7 @@
 //! ends what takes too long, [`slots`] names the owner, [`mesh`] reaches it, [`gate`] drains.
 
 pub mod buffer;
+pub mod child;
 pub mod clock;
 pub mod counters;
 pub mod deadline;
