@@ -39,6 +39,7 @@ struct State {
     session_count: usize,
     connections: Vec<TcpStream>,
     name: String,
+    capabilities: String,
 }
 
 impl Backend {
@@ -69,6 +70,7 @@ impl Backend {
             script: Box::new(script),
             state: Mutex::new(State {
                 name: name.to_owned(),
+                capabilities: r#"{"tools":{}}"#.to_owned(),
                 pages: vec![tools.iter().map(|tool| (*tool).to_owned()).collect()],
                 ..State::default()
             }),
@@ -97,6 +99,11 @@ impl Backend {
     /// Its MCP endpoint.
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
+    }
+
+    /// Says this of itself from the next `initialize` on, in place of having tools only.
+    pub fn set_capabilities(&self, capabilities: &str) {
+        capabilities.clone_into(&mut self.shared.state.lock().unwrap().capabilities);
     }
 
     /// Lists its tools in these pages from now on.
@@ -316,7 +323,8 @@ impl Wire<'_> {
 
     /// The usual answer to `initialize`.
     pub fn initialize(&mut self, asked: &Asked) {
-        self.initialize_with(asked, r#"{"tools":{}}"#);
+        let capabilities = self.shared.state.lock().unwrap().capabilities.clone();
+        self.initialize_with(asked, &capabilities);
     }
 
     /// The same with these capabilities.
