@@ -81,8 +81,9 @@ fn s7_arguments_reach_the_backend_byte_for_byte() {
             let gateway = Plan::of(&backends).start();
             let mut client = McpClient::open(&gateway);
             for (is_id_first, id) in [(true, "7"), (false, r#""0""#)] {
-                let body = |id: &str, name: &str| {
-                    let meta = r#""_meta":{"x/y":1e400,"progressToken":0}"#;
+                let body = |id: &str, name: &str, token: &str| {
+                    // Toward the backend the progress token is the request's id there.
+                    let meta = format!(r#""_meta":{{"x/y":1e400,"progressToken":{token}}}"#);
                     let params = format!(
                         r#"{{ {meta},"arguments":{arguments},"name" : "{name}","f":[1] }}"#
                     );
@@ -97,11 +98,11 @@ fn s7_arguments_reach_the_backend_byte_for_byte() {
                     }
                 };
                 let before = a.seen_rpc("tools/call").len();
-                let response = client.post(body(id, exposed));
+                let response = client.post(body(id, exposed, "0"));
                 response.result();
                 assert!(response.raw_message().contains(&format!(r#""id":{id}"#)));
                 let asked = &a.seen_rpc("tools/call")[before];
-                assert_eq!(asked.text(), body(&asked.id(), "one"));
+                assert_eq!(asked.text(), body(&asked.id(), "one", &asked.id()));
             }
         }
     }
