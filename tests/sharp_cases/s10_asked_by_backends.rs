@@ -153,6 +153,7 @@ fn s10_a_client_is_not_asked_what_it_cannot_do() {
             let gateway = Plan::one(&backend).layout(layout).start();
             let mut client = McpClient::open_with(&gateway, "2025-11-25", capabilities);
             client.send_call("5", "ask", "{}");
+            println!("{method} {layout:?}");
             let answer = backend.await_answers(1).remove(0);
             assert_eq!(answer.id(), "0");
             assert_eq!(answer.json()["error"]["code"].as_i64(), code, "{method}");

@@ -70,7 +70,7 @@ fn s10_a_stream_begins_at_once_and_stays_alive() {
             })
             .start();
         for version in ["2025-03-26", "2025-06-18", "2025-11-25"] {
-            let mut client = McpClient::open_with(&gateway, version, "{}");
+            let client = McpClient::open_with(&gateway, version, "{}");
             let mut stream = client.stream();
             assert_eq!(stream.head.header("cache-control"), Some("no-cache"));
             // Longer than a connection may be idle.
@@ -79,6 +79,7 @@ fn s10_a_stream_begins_at_once_and_stays_alive() {
             assert_eq!(has_priming, version == "2025-11-25", "{version}: {blocks:?}");
             blocks.retain(|block| block.starts_with(':'));
             assert!(blocks.len() >= 8);
+            let mut client = client.again();
             assert_eq!(text_of(&client.call("1", "one", "{}")), "a one {}");
             assert_eq!(client.delete().status, 200);
             assert_eq!(stream.next_event(), None, "it ends with its session");

@@ -107,15 +107,15 @@ fn pages(client: &mut McpClient, family: &Family) -> Vec<Vec<String>> {
 
 fn plan(a: &Backend, b: &Backend, page_items: usize) -> Plan {
     Plan::of(&[("a", &a.url()), ("b", &b.url())])
-        .settings(move |settings| settings.limits.page_items = page_items)
+        .settings(move |settings| settings.limits.page_items_max = page_items)
 }
 
 fn expected(family: &Family) -> Vec<String> {
     let all = |backend: &str| {
         [1, 2].map(|number| match family.member {
             "tools" | "prompts" => format!("{backend}-{backend}{number}"),
-            "resources" => format!("{backend}://{number}"),
-            _ => format!("{backend}://{number}/{{x}}"),
+            "resources" => format!("{backend}-{backend}://{number}"),
+            _ => format!("{backend}-{backend}://{number}/{{x}}"),
         })
     };
     [all("a"), all("b")].concat()
@@ -237,7 +237,7 @@ fn s1_a_cursor_is_its_callers_and_its_lists_alone() {
         let gateway = Plan::document(json!({"users": {"*": hosts}}))
             .layout(layout)
             .with_tokens()
-            .settings(|settings| settings.limits.page_items = 1)
+            .settings(|settings| settings.limits.page_items_max = 1)
             .start();
         let (ann, bob) = (gateway.token("ann"), gateway.token("bob"));
         let mut client = McpClient::open_on(&gateway, HOST, Some(&ann));

@@ -164,7 +164,7 @@ fn s9_who_is_not_meant_is_not_cancelled() {
 fn s9_every_method_can_be_cancelled() {
     for (layout, (method, params)) in LAYOUTS.into_iter().cycle().zip([
         ("prompts/get", r#"{"name":"b-slow"}"#),
-        ("resources/read", r#"{"uri":"b://slow"}"#),
+        ("resources/read", r#"{"uri":"b-b://slow"}"#),
         (
             "completion/complete",
             r#"{"ref":{"type":"ref/prompt","name":"b-slow"},"argument":{"name":"x","value":""}}"#,

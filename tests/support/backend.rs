@@ -2,7 +2,7 @@
 //! else.
 
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex},
 };
@@ -222,6 +222,17 @@ impl Wire<'_> {
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.send(bytes);
         !self.must_close
+    }
+
+    /// Whether the other side has closed the connection.
+    pub fn has_left(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let seen = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        match seen {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
     }
 
     /// Waits until the other side has closed the connection.
