@@ -4,13 +4,15 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use crate::{
     support::{
-        Asked, Backend, EventStream, LAYOUTS, Layout, McpClient, Plan, Speaker, Wire, event, request,
+        Asked, Backend, EventStream, LAYOUTS, Layout, McpClient, Plan, Speaker, Wire, event,
+        request,
     },
     text_of,
 };
 
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 const NOTE: &str = "notifications/message";
+const UPDATED: &str = "notifications/resources/updated";
 
 /// A backend that says on its own stream what the speaker says.
 fn speaking(name: &'static str) -> (Backend, Arc<Speaker>) {
@@ -18,19 +20,16 @@ fn speaking(name: &'static str) -> (Backend, Arc<Speaker>) {
     let backend = Backend::scripted(name, &["one"], {
         let speaker = speaker.clone();
         move |asked: &Asked, wire: &mut Wire<'_>| {
-            (asked.method == "GET").then(|| speaker.speak(wire)).or_else(|| {
-                let method = asked.rpc_method()?;
-                matches!(
-                    method.as_str(),
-                    "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
-                )
-                .then(|| wire.result(asked, "{}"))
-            })
+            (asked.method == "GET")
+                .then(|| speaker.speak(wire))
+                .or_else(|| {
+                    asked
+                        .is("logging/setLevel")
+                        .then(|| wire.result(asked, "{}"))
+                })
         }
     });
-    backend.set_capabilities(
-        r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{}}"#,
-    );
+    backend.set_capabilities(r#"{"tools":{"listChanged":true},"logging":{}}"#);
     (backend, speaker)
 }
 
@@ -76,7 +75,11 @@ fn s10_a_stream_begins_at_once_and_stays_alive() {
             // Longer than a connection may be idle.
             let mut blocks: Vec<String> = (0..9).map(|_| stream.next_block().unwrap()).collect();
             let has_priming = blocks.iter().any(|block| !block.starts_with(':'));
-            assert_eq!(has_priming, version == "2025-11-25", "{version}: {blocks:?}");
+            assert_eq!(
+                has_priming,
+                version == "2025-11-25",
+                "{version}: {blocks:?}"
+            );
             blocks.retain(|block| block.starts_with(':'));
             assert!(blocks.len() >= 8);
             let mut client = client.again();
@@ -99,7 +102,10 @@ fn s10_the_first_event_says_where_to_resume() {
         let first = stream.next_raw_event().unwrap();
         assert_eq!(first.data, "");
         assert!(first.retry_ms.is_some_and(|ms| ms > 0));
-        assert!(ids.insert(first.id.unwrap()), "each stream has ids of its own");
+        assert!(
+            ids.insert(first.id.unwrap()),
+            "each stream has ids of its own"
+        );
     }
 }
 
@@ -143,7 +149,10 @@ fn s10_of_several_streams_each_message_is_on_one() {
         }
         // In the order each backend said it.
         for backend in ["a", "b"] {
-            let own: Vec<&String> = heard.iter().filter(|data| data.starts_with(backend)).collect();
+            let own: Vec<&String> = heard
+                .iter()
+                .filter(|data| data.starts_with(backend))
+                .collect();
             let expected: Vec<String> = (0..20).map(|n| format!("{backend}{n}")).collect();
             assert_eq!(own, expected.iter().collect::<Vec<_>>());
         }
@@ -154,9 +163,8 @@ fn s10_of_several_streams_each_message_is_on_one() {
     }
 }
 
-/// What nobody heard waits for the next stream.
 #[test]
-fn s10_what_is_said_between_two_streams_is_not_lost() {
+fn s10_backends_are_listened_to_again_when_a_client_comes_back() {
     for layout in LAYOUTS {
         let (backend, speaker) = speaking("a");
         let gateway = Plan::one(&backend).layout(layout).start();
@@ -167,8 +175,9 @@ fn s10_what_is_said_between_two_streams_is_not_lost() {
         assert_eq!(heard_until(&mut stream, "first"), (vec![], vec![]));
         drop(stream);
         let mut stream = client.stream();
-        speaker.say(note("error", "second"));
-        assert_eq!(heard_until(&mut stream, "second"), (vec![], vec![]));
+        let second = note("error", "second");
+        let heard = speaker.say_until(&second, || heard_until(&mut stream, "second"));
+        assert_eq!(heard, (vec![], vec![]));
     }
 }
 
@@ -203,59 +212,47 @@ fn s10_changes_of_lists_are_said_once_for_many() {
 #[test]
 fn s10_updates_are_for_subscribers() {
     for layout in LAYOUTS {
-        let (backend, speaker) = speaking("a");
+        let speakers: Arc<[Speaker; 2]> = Arc::default();
+        let backend = Backend::scripted("a", &["one"], {
+            let speakers = speakers.clone();
+            move |asked, wire| {
+                if asked.method == "GET" {
+                    let is_first = asked.header("mcp-session-id") == Some("a-session-1");
+                    speakers[usize::from(!is_first)].speak(wire);
+                    return Some(());
+                }
+                asked
+                    .rpc_method()?
+                    .contains("subscribe")
+                    .then(|| wire.result(asked, "{}"))
+            }
+        });
+        backend.set_capabilities(r#"{"tools":{},"resources":{"subscribe":true}}"#);
         let gateway = Plan::one(&backend).layout(layout).start();
         let mut subscriber = McpClient::open(&gateway);
         let other = McpClient::open(&gateway);
-        let subscribe = |client: &mut McpClient, method: &str| {
-            let response = client.post(request(Some("1"), method, r#"{"uri":"a://x"}"#));
+        let subscriber_stream = subscriber.stream();
+        let mut tell = |method: &str| {
+            let response = subscriber.post(request(Some("1"), method, r#"{"uri":"a://x"}"#));
             assert_eq!(response.result(), serde_json::json!({}));
         };
-        subscribe(&mut subscriber, "resources/subscribe");
-        let mut streams = [subscriber.stream(), other.stream()];
-        speaker.await_listeners(2);
+        tell("resources/subscribe");
+        let mut streams = [subscriber_stream, other.stream()];
         let update = |uri: &str| {
             let params = format!(r#"{{"uri":"{uri}"}}"#);
-            let update = request(None, "notifications/resources/updated", &params);
-            event(None, &update)
+            event(None, &request(None, UPDATED, &params))
         };
-        // Each of the two streams of the backend takes what comes first: both say all of it.
-        let all = [update("a://x"), update("a://y"), note("error", "said")].concat();
-        speaker.say(all.clone());
-        speaker.say(all);
-        let heard: Vec<Vec<String>> = streams
-            .iter_mut()
-            .map(|stream| heard_on_own_stream(stream, &speaker, &update))
-            .collect();
-        assert!(!heard[0].is_empty());
-        assert!(heard[0].iter().all(|uri| uri == "a://x"), "{heard:?}");
-        assert!(heard[1].is_empty(), "{heard:?}");
-        subscribe(&mut subscriber, "resources/unsubscribe");
-        for _ in 0..8 {
-            speaker.say([update("a://x"), note("error", "over")].concat());
+        for speaker in &*speakers {
+            speaker.await_listeners(1);
+            speaker.say([update("a://x"), update("a://y"), note("error", "said")].concat());
         }
-        let (_, others) = heard_until(&mut streams[0], "over");
-        assert!(others.is_empty(), "{others:?}");
-    }
-}
-
-/// The URIs of updates a stream has, up to a log message; the speaker says more until it has one.
-fn heard_on_own_stream(
-    stream: &mut EventStream,
-    speaker: &Speaker,
-    update: &impl Fn(&str) -> String,
-) -> Vec<String> {
-    for _ in 0..8 {
-        speaker.say([update("a://x"), note("error", "said")].concat());
-    }
-    let mut uris = Vec::new();
-    loop {
-        let message = stream.next_message();
-        if message["method"] == NOTE {
-            return uris;
-        }
-        assert_eq!(message["method"], "notifications/resources/updated");
-        uris.push(message["params"]["uri"].as_str().unwrap().to_owned());
+        let heard = streams
+            .each_mut()
+            .map(|stream| heard_until(stream, "said").1);
+        assert_eq!(heard, [vec![UPDATED.to_owned()], vec![]]);
+        tell("resources/unsubscribe");
+        speakers[0].say([update("a://x"), note("error", "over")].concat());
+        assert!(heard_until(&mut streams[0], "over").1.is_empty());
     }
 }
 
@@ -268,7 +265,14 @@ fn s10_log_messages_below_the_level_are_dropped() {
         let mut stream = client.stream();
         speaker.await_listeners(1);
         let levels = [
-            "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
+            "debug",
+            "info",
+            "notice",
+            "warning",
+            "error",
+            "critical",
+            "alert",
+            "emergency",
         ];
         for (least, level) in levels.iter().enumerate() {
             let set = request(

@@ -56,12 +56,14 @@ fn s10_a_get_stream_is_gone_on_with_behind_the_last_event() {
         drop(stream);
         let mut again = client.stream_after(&ids[0]);
         let replayed: Vec<_> = (0..2).map(|_| again.next_event().unwrap()).collect();
-        let known: Vec<String> = replayed.iter().map(|event| event.id.clone().unwrap()).collect();
+        let known: Vec<String> = replayed
+            .iter()
+            .map(|event| event.id.clone().unwrap())
+            .collect();
         assert_eq!(known, ids[1..]);
         let data: Vec<String> = replayed.into_iter().map(|event| event.data).collect();
         assert_eq!(said(&data), ["2", "3"]);
-        speaker.say(event(None, &note("4")));
-        let event = again.next_event().unwrap();
+        let event = speaker.say_until(&event(None, &note("4")), || again.next_event().unwrap());
         assert_eq!(said(&[event.data]), ["4"]);
         assert!(!ids.contains(&event.id.unwrap()), "ids go on");
     }
@@ -112,7 +114,11 @@ fn s10_the_stream_of_a_call_is_gone_on_with_by_a_client_that_broke_off() {
                 assert_eq!(said(&rest), expected[seen..], "{version}, {seen} seen");
                 let last: serde_json::Value = serde_json::from_str(rest.last().unwrap()).unwrap();
                 assert_eq!(last["id"], 7);
-                assert_eq!(backend.seen_rpc("tools/call").len(), 1, "it was not repeated");
+                assert_eq!(
+                    backend.seen_rpc("tools/call").len(),
+                    1,
+                    "it was not repeated"
+                );
             }
         }
     }
@@ -132,7 +138,8 @@ fn s10_the_response_waits_for_a_client_that_comes_back_late() {
         gate.open();
         // The end of the call shows in the counters of what was served.
         eventually("the backend's stream was read to its end", || {
-            (gateway.metric("shardgate_upstream_connections_idle") > 0).then_some(())
+            (gateway.metric("shardgate_upstream_connections_idle") > 0)
+                .then_some(())
                 .or_else(|| (text_of(&client.call("1", "one", "{}")) == "a one {}").then_some(()))
         });
         let mut again = client.stream_after(&first.id.unwrap());
@@ -194,7 +201,11 @@ fn s10_event_ids_nobody_gave_replay_nothing() {
         let mut connection = client.connect();
         connection.send(client.bare("GET").header("last-event-id", id).bytes());
         let head = connection.read_head();
-        assert!(matches!(head.status, 200 | 400 | 404 | 431), "{id:.20}: {}", head.status);
+        assert!(
+            matches!(head.status, 200 | 400 | 404 | 431),
+            "{id:.20}: {}",
+            head.status
+        );
     }
     assert_eq!(text_of(&client.call("1", "one", "{}")), "a one {}");
     assert_eq!(gateway.metric("shardgate_panics_total"), 0);
@@ -204,31 +215,35 @@ fn s10_event_ids_nobody_gave_replay_nothing() {
 fn polled(parts: &'static [&'static str]) -> Backend {
     let asked_for = std::sync::Mutex::new(String::new());
     let opened = AtomicUsize::new(0);
-    Backend::scripted("a", &["polled"], move |asked: &Asked, wire: &mut Wire<'_>| {
-        let is_call = asked.tool().is_some();
-        if is_call {
-            *asked_for.lock().unwrap() = response(asked, "done");
+    Backend::scripted(
+        "a",
+        &["polled"],
+        move |asked: &Asked, wire: &mut Wire<'_>| {
+            let is_call = asked.tool().is_some();
+            if is_call {
+                *asked_for.lock().unwrap() = response(asked, "done");
+                wire.stream_head();
+                // The priming event: nothing but where to resume.
+                wire.send("id: p0\nretry: 20\ndata: \n\n");
+                return Some(());
+            }
+            if asked.method != "GET" {
+                return None;
+            }
+            let Some(seen) = asked.header("last-event-id") else {
+                wire.answer(405, "allow: POST, DELETE\r\n", "");
+                return Some(());
+            };
+            opened.fetch_add(1, Ordering::SeqCst);
+            let next: usize = seen.strip_prefix('p').unwrap().parse().unwrap();
             wire.stream_head();
-            // The priming event: nothing but where to resume.
-            wire.send("id: p0\nretry: 20\ndata: \n\n");
-            return Some(());
-        }
-        if asked.method != "GET" {
-            return None;
-        }
-        let Some(seen) = asked.header("last-event-id") else {
-            wire.answer(405, "allow: POST, DELETE\r\n", "");
-            return Some(());
-        };
-        opened.fetch_add(1, Ordering::SeqCst);
-        let next: usize = seen.strip_prefix('p').unwrap().parse().unwrap();
-        wire.stream_head();
-        match parts.get(next) {
-            Some(part) => wire.send(event(Some(&format!("p{}", next + 1)), &note(part))),
-            None => wire.send(event(None, &asked_for.lock().unwrap())),
-        }
-        Some(())
-    })
+            match parts.get(next) {
+                Some(part) => wire.send(event(Some(&format!("p{}", next + 1)), &note(part))),
+                None => wire.send(event(None, &asked_for.lock().unwrap())),
+            }
+            Some(())
+        },
+    )
 }
 
 #[test]
@@ -249,11 +264,22 @@ fn s10_a_backend_that_breaks_off_after_an_event_id_is_gone_on_with() {
                 .iter()
                 .map(|asked| asked.header("last-event-id").unwrap())
                 .collect();
-            let expected: Vec<String> = (0..=parts.len()).map(|number| format!("p{number}")).collect();
+            let expected: Vec<String> = (0..=parts.len())
+                .map(|number| format!("p{number}"))
+                .collect();
             assert_eq!(seen, expected);
-            let session = backend.seen_rpc("tools/call")[0].header("mcp-session-id").map(str::to_owned);
-            assert!(gets.iter().all(|get| get.header("mcp-session-id") == session.as_deref()));
-            assert_eq!(backend.seen_rpc("tools/call").len(), 1, "it was not repeated");
+            let session = backend.seen_rpc("tools/call")[0]
+                .header("mcp-session-id")
+                .map(str::to_owned);
+            assert!(
+                gets.iter()
+                    .all(|get| get.header("mcp-session-id") == session.as_deref())
+            );
+            assert_eq!(
+                backend.seen_rpc("tools/call").len(),
+                1,
+                "it was not repeated"
+            );
         }
     }
 }
@@ -297,6 +323,11 @@ fn s10_a_backend_that_breaks_off_without_an_event_id_has_failed() {
         assert_eq!(response.error_code(), -32603);
         assert_eq!(response.message()["id"], 3);
         assert_eq!(backend.seen_rpc("tools/call").len(), 1);
-        assert!(backend.seen().iter().all(|asked| asked.header("last-event-id").is_none()));
+        assert!(
+            backend
+                .seen()
+                .iter()
+                .all(|asked| asked.header("last-event-id").is_none())
+        );
     }
 }

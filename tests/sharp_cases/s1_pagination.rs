@@ -153,7 +153,10 @@ fn s1_small_pages_hold_everything_once_and_in_order() {
             let mut client = McpClient::open(&gateway);
             for family in &FAMILIES {
                 let pages = pages(&mut client, family);
-                assert!(pages.iter().all(|page| page.len() <= page_items), "{pages:?}");
+                assert!(
+                    pages.iter().all(|page| page.len() <= page_items),
+                    "{pages:?}"
+                );
                 assert_eq!(pages.concat(), expected(family), "{page_items} a page");
             }
             // What was listed on any page can be called.
@@ -254,7 +257,11 @@ fn s1_a_cursor_is_its_callers_and_its_lists_alone() {
         for at in 1..cursor.len() - 1 {
             let mut forged = cursor.clone().into_bytes();
             forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
-            refused(&mut client, "tools/list", std::str::from_utf8(&forged).unwrap());
+            refused(
+                &mut client,
+                "tools/list",
+                std::str::from_utf8(&forged).unwrap(),
+            );
         }
         // A cursor says all there is to say: it outlives its session.
         let mut later = McpClient::open_on(&gateway, HOST, Some(&ann));

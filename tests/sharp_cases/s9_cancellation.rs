@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::{
     support::{
-        Asked, Backend, EventStream, Gate, HOST, LAYOUTS, Layout, McpClient, Plan, Response, call_body,
-        eventually, request,
+        Asked, Backend, EventStream, Gate, HOST, LAYOUTS, Layout, McpClient, Plan, Response,
+        call_body, eventually, request,
     },
     text_of,
 };
@@ -53,7 +53,11 @@ fn cancel(client: &mut McpClient, id: &str) {
 
 /// Nothing, said as a stream that ends or as an empty body.
 fn assert_unanswered(response: &Response) {
-    assert!(matches!(response.status, 200 | 202 | 204), "{}", response.text());
+    assert!(
+        matches!(response.status, 200 | 202 | 204),
+        "{}",
+        response.text()
+    );
     if response.header("content-type") == Some("text/event-stream") {
         assert_eq!(response.messages(), [""; 0]);
     } else {
@@ -134,7 +138,10 @@ fn s9_who_is_not_meant_is_not_cancelled() {
         let document = serde_json::json!({"users": {"*": {"virtual_hosts": {HOST: {"backends": {
             "a": {"name": "a", "url": a.url()}
         }}}}}});
-        let gateway = Plan::document(document).layout(layout).with_tokens().start();
+        let gateway = Plan::document(document)
+            .layout(layout)
+            .with_tokens()
+            .start();
         let (ann, bob) = (gateway.token("ann"), gateway.token("bob"));
         let open = |token: &str| McpClient::open_on(&gateway, HOST, Some(token));
         let mut first = open(&ann);
@@ -243,7 +250,11 @@ fn s9_a_stream_that_has_begun_ends_without_a_response() {
                     return None;
                 }
                 wire.stream_head();
-                let note = request(None, "notifications/message", r#"{"level":"error","data":1}"#);
+                let note = request(
+                    None,
+                    "notifications/message",
+                    r#"{"level":"error","data":1}"#,
+                );
                 wire.send(format!("data: {note}\n\n"));
                 gate.wait();
                 let late = crate::support::response(asked, "late");
@@ -319,7 +330,10 @@ fn s9_progress_comes_back_with_the_callers_token_before_the_response() {
         // Not of this call, nor of any other.
         let params = r#"{"progress":9,"progressToken":"nobody's"}"#;
         wire.send(format!("data: {}\n\n", request(None, PROGRESS, params)));
-        wire.send(format!("data: {}\n\n", crate::support::response(asked, "done")));
+        wire.send(format!(
+            "data: {}\n\n",
+            crate::support::response(asked, "done")
+        ));
         Some(())
     });
     for layout in LAYOUTS {
@@ -364,7 +378,10 @@ fn s9_progress_comes_back_with_the_callers_token_before_the_response() {
         let count = ours.len();
         ours.sort_unstable();
         ours.dedup();
-        assert!(ours.len() >= 14.min(count), "tokens of calls at once differ");
+        assert!(
+            ours.len() >= 14.min(count),
+            "tokens of calls at once differ"
+        );
     }
 }
 
@@ -381,7 +398,10 @@ fn s9_who_asked_for_no_progress_gets_none() {
             let params = format!(r#"{{"progress":1,"progressToken":{token}}}"#);
             wire.send(format!("data: {}\n\n", request(None, PROGRESS, &params)));
         }
-        wire.send(format!("data: {}\n\n", crate::support::response(asked, "done")));
+        wire.send(format!(
+            "data: {}\n\n",
+            crate::support::response(asked, "done")
+        ));
         Some(())
     });
     for layout in LAYOUTS {

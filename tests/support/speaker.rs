@@ -2,7 +2,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Condvar, Mutex},
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -10,6 +14,8 @@ use super::{Asked, PATIENCE, Wire};
 
 /// How often a silent stream looks whether its listener has left.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long one that must be heard waits before it says the same again.
+const SAY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// Holds a stream of a backend open and says on it what the test says here.
 #[derive(Default)]
@@ -30,6 +36,27 @@ impl Speaker {
     pub fn say(&self, events: impl Into<String>) {
         self.state.lock().unwrap().unsaid.push_back(events.into());
         self.changed.notify_all();
+    }
+
+    /// Says this again and again until `hear` has heard it: what is said while the gateway stops
+    /// listening, because nobody listens to it, is lost.
+    pub fn say_until<T>(&self, events: &str, hear: impl FnOnce() -> T) -> T {
+        let is_heard = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let saying = scope.spawn(|| {
+                for _ in 0..60 {
+                    self.say(events);
+                    thread::park_timeout(SAY_AGAIN_AFTER);
+                    if is_heard.load(Ordering::SeqCst) {
+                        return;
+                    }
+                }
+            });
+            let heard = hear();
+            is_heard.store(true, Ordering::SeqCst);
+            saying.thread().unpark();
+            heard
+        })
     }
 
     /// Ends one stream after what was said so far.
