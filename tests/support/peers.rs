@@ -1,5 +1,7 @@
 //! Third-party clients and servers (`tests/peers`), installed by `scripts/peers`.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use std::{
     io::{BufRead, BufReader, Read},
     net::TcpListener,

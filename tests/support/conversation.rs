@@ -1,0 +1,343 @@
+//! A client that can do all that a server may ask of it: `#[path = "support/conversation.rs"] mod
+//! conversation;`. It answers the server's requests itself and keeps the bytes of all it hears.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread::JoinHandle,
+    time::Instant,
+};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::support::{Ask, Connection, EventStream, PATIENCE};
+
+/// What one JSON-RPC message is, and the bytes that count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It wants no answer; its params.
+    Notification,
+    /// The server wants an answer; its params.
+    Request,
+    /// A result.
+    Result,
+    /// An error.
+    Error,
+}
+
+/// A message from the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// What it is.
+    pub(crate) kind: Kind,
+    /// Its method; empty in answers.
+    pub(crate) method: String,
+    /// Its id as it was written.
+    pub(crate) id: Option<String>,
+    /// Params, result or error as they were written.
+    pub(crate) raw: String,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    method: Option<String>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+impl Heard {
+    fn parse(text: &str) -> Self {
+        let message: Message<'_> =
+            serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let kind = match (&message.method, message.id, message.result) {
+            (Some(_), Some(_), _) => Kind::Request,
+            (Some(_), None, _) => Kind::Notification,
+            (None, _, Some(_)) => Kind::Result,
+            (None, _, None) => Kind::Error,
+        };
+        let raw = message.params.or(message.result).or(message.error);
+        Self {
+            kind,
+            method: message.method.unwrap_or_default(),
+            id: message.id.map(|id| id.get().to_owned()),
+            raw: raw.map_or_else(String::new, |raw| raw.get().to_owned()),
+        }
+    }
+
+    /// The bytes that count, as JSON.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.raw).unwrap_or_default()
+    }
+}
+
+/// What answers a server's requests: method and params in, a result or an error out, as the
+/// message's last member.
+pub(crate) type Answers = Arc<dyn Fn(&Heard) -> String + Send + Sync>;
+
+/// A session from which requests are sent; several threads may have one of these each.
+#[derive(Clone)]
+pub(crate) struct Asker {
+    address: SocketAddr,
+    target: String,
+    session: Option<String>,
+    version: String,
+    answers: Answers,
+    next_id: Arc<AtomicU64>,
+}
+
+/// The answer to a request, and what came before it on its stream.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The answer.
+    pub(crate) reply: Heard,
+    /// What came before.
+    pub(crate) before: Vec<Heard>,
+}
+
+impl Outcome {
+    /// The result, which must be one.
+    pub(crate) fn result(&self) -> serde_json::Value {
+        assert_eq!(self.reply.kind, Kind::Result, "{}", self.reply.raw);
+        self.reply.json()
+    }
+
+    /// The error's code, which must be one.
+    pub(crate) fn error_code(&self) -> i64 {
+        assert_eq!(self.reply.kind, Kind::Error, "{}", self.reply.raw);
+        self.reply.json()["code"].as_i64().unwrap()
+    }
+}
+
+impl Asker {
+    fn post(&self, body: &str) -> Ask {
+        let mut ask = Ask::post(&self.target, body);
+        if let Some(session) = &self.session {
+            ask = ask
+                .header("mcp-session-id", session)
+                .header("mcp-protocol-version", &self.version);
+        }
+        ask
+    }
+
+    /// Sends what has no answer.
+    fn send(&self, body: &str) {
+        let response = Connection::open(self.address).ask(&self.post(body));
+        assert_eq!(response.status, 202, "{body}: {}", response.text());
+    }
+
+    /// Sends a notification; `params` is raw and may be empty.
+    pub(crate) fn notify(&self, method: &str, params: &str) {
+        self.send(&format!(
+            r#"{{"jsonrpc":"2.0","method":"{method}"{}}}"#,
+            member(params)
+        ));
+    }
+
+    /// Sends a request and listens until it is answered; `params` is raw and may be empty.
+    pub(crate) fn ask(&self, method: &str, params: &str) -> Outcome {
+        // Numbers and strings by turns: both must come back as they were sent.
+        let number = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = match number % 2 {
+            0 => number.to_string(),
+            _ => format!(r#""q-{number}""#),
+        };
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}"{}}}"#,
+            member(params)
+        );
+        let mut connection = Connection::open(self.address);
+        connection.send(self.post(&body).bytes());
+        let head = connection.read_head();
+        let mut before = Vec::new();
+        let mut take = |heard: Heard| {
+            if matches!(heard.kind, Kind::Result | Kind::Error) {
+                return Some(heard);
+            }
+            self.attend(&heard);
+            before.push(heard);
+            None
+        };
+        let reply = if head.header("transfer-encoding") == Some("chunked") {
+            let mut stream = EventStream::new(connection, head);
+            loop {
+                let heard = next_message(&mut stream)
+                    .unwrap_or_else(|| panic!("{method} was not answered"));
+                if let Some(reply) = take(heard) {
+                    break reply;
+                }
+            }
+        } else {
+            let response = connection.read_body("POST", head);
+            assert_eq!(response.status, 200, "{body}: {}", response.text());
+            let messages = response.messages();
+            let mut messages = messages.iter().filter(|message| !message.is_empty());
+            messages
+                .find_map(|message| take(Heard::parse(message)))
+                .unwrap_or_else(|| panic!("{method} was not answered"))
+        };
+        assert_eq!(reply.id.as_ref(), Some(&id), "{method}: {}", reply.raw);
+        Outcome { reply, before }
+    }
+
+    /// Answers it, if it is a request.
+    fn attend(&self, heard: &Heard) {
+        if heard.kind == Kind::Request {
+            let (id, answer) = (heard.id.as_ref().unwrap(), (self.answers)(heard));
+            self.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},{answer}}}"#));
+        }
+    }
+}
+
+fn member(params: &str) -> String {
+    match params {
+        "" => String::new(),
+        params => format!(r#","params":{params}"#),
+    }
+}
+
+/// The next message of a stream; `None` at its end.
+fn next_message(stream: &mut EventStream) -> Option<Heard> {
+    loop {
+        let block = stream.next_block()?;
+        let data: Vec<&str> = block
+            .lines()
+            .filter_map(|line| line.strip_prefix("data:"))
+            .map(str::trim_start)
+            .collect();
+        let data = data.join("\n");
+        // Comments, and the event that only brings an id.
+        if !data.is_empty() {
+            return Some(Heard::parse(&data));
+        }
+    }
+}
+
+/// A session with an open GET stream.
+pub(crate) struct Conversation {
+    asker: Asker,
+    /// The answer to `initialize`.
+    pub(crate) greeting: Heard,
+    heard: Receiver<Heard>,
+    waiting: VecDeque<Heard>,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl std::ops::Deref for Conversation {
+    type Target = Asker;
+
+    fn deref(&self) -> &Asker {
+        &self.asker
+    }
+}
+
+impl Conversation {
+    /// Opens one at an endpoint, asking for a revision with these raw capabilities.
+    pub(crate) fn open(url: &str, version: &str, capabilities: &str, answers: Answers) -> Self {
+        let (address, path) = url
+            .strip_prefix("http://")
+            .and_then(|rest| rest.split_once('/'))
+            .unwrap();
+        let mut asker = Asker {
+            address: address.parse().unwrap(),
+            target: format!("/{path}"),
+            session: None,
+            version: version.to_owned(),
+            answers,
+            next_id: Arc::default(),
+        };
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{{"protocolVersion":"{version}","capabilities":{capabilities},"clientInfo":{{"name":"walker","version":"1"}}}}}}"#
+        );
+        let response = Connection::open(asker.address).ask(&asker.post(&body));
+        assert_eq!(response.status, 200, "{}", response.text());
+        let session = response.header("mcp-session-id").unwrap().to_owned();
+        asker.session = Some(session);
+        let messages = response.messages();
+        let greeting = messages.iter().rfind(|message| !message.is_empty());
+        let greeting = Heard::parse(greeting.unwrap());
+        asker.notify("notifications/initialized", "");
+        let (sender, heard) = channel();
+        let listener = listen(&asker, sender);
+        Self {
+            asker,
+            greeting,
+            heard,
+            waiting: VecDeque::new(),
+            listener: Some(listener),
+        }
+    }
+
+    /// Sends requests of this session on another thread.
+    pub(crate) fn asker(&self) -> Asker {
+        self.asker.clone()
+    }
+
+    /// The next message of the GET stream that `is_it` wants, waited for; the others stay.
+    pub(crate) fn next_heard(&mut self, is_it: impl Fn(&Heard) -> bool) -> Option<Heard> {
+        if let Some(at) = self.waiting.iter().position(&is_it) {
+            return self.waiting.remove(at);
+        }
+        let end = Instant::now() + PATIENCE / 3;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.heard.recv_timeout(left) {
+                Ok(heard) if is_it(&heard) => return Some(heard),
+                Ok(heard) => self.waiting.push_back(heard),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    /// What came on the GET stream and nobody asked for, so far.
+    pub(crate) fn unasked(&mut self) -> Vec<Heard> {
+        self.waiting.extend(self.heard.try_iter());
+        self.waiting.drain(..).collect()
+    }
+
+    /// Ends the session, and gives what came on the GET stream and nobody asked for.
+    pub(crate) fn close(mut self) -> Vec<Heard> {
+        let mut ask = self.asker.post("").without("content-type");
+        ask.method = "DELETE".to_owned();
+        ask.body = None;
+        let response = Connection::open(self.asker.address).ask(&ask);
+        assert!((200..300).contains(&response.status));
+        self.listener.take().unwrap().join().unwrap();
+        self.unasked()
+    }
+}
+
+/// Opens the GET stream, answers what is asked on it and hands on what is heard.
+fn listen(asker: &Asker, sender: Sender<Heard>) -> JoinHandle<()> {
+    let mut ask = asker.post("").without("content-type");
+    ask = ask.with("accept", "text/event-stream");
+    ask.method = "GET".to_owned();
+    ask.body = None;
+    let mut connection = Connection::open(asker.address);
+    connection.send(ask.bytes());
+    let head = connection.read_head();
+    assert_eq!(head.status, 200);
+    let mut stream = EventStream::new(connection, head);
+    let asker = asker.clone();
+    std::thread::spawn(move || {
+        while let Some(heard) = next_message(&mut stream) {
+            asker.attend(&heard);
+            if sender.send(heard).is_err() {
+                return;
+            }
+        }
+    })
+}
