@@ -516,6 +516,11 @@ fn what_is_wrong(walker: &mut Walker) {
         &[],
     );
     walker.step("no such method", "nonesuch/method", "{}", &[]);
+    walker.call(
+        "simulate-research-query",
+        r#"{"topic":"not as a task"}"#,
+        &[],
+    );
 }
 
 /// Waits for a message of a task's that has this status.
@@ -561,11 +566,6 @@ fn a_task(walker: &mut Walker) {
         let name = format!("{method} of no task");
         walker.step(&name, method, r#"{"taskId":"nonesuch"}"#, &[]);
     }
-    walker.call(
-        "simulate-research-query",
-        r#"{"topic":"not as a task"}"#,
-        &[],
-    );
 }
 
 fn a_task_that_asks(walker: &mut Walker) {

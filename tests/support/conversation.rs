@@ -12,7 +12,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread::JoinHandle,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use serde::Deserialize;
@@ -233,6 +233,8 @@ pub(crate) struct Conversation {
     pub(crate) greeting: Heard,
     heard: Receiver<Heard>,
     waiting: VecDeque<Heard>,
+    /// Shorter once something did not come: the test has failed by then.
+    patience: Duration,
     listener: Option<JoinHandle<()>>,
 }
 
@@ -277,6 +279,7 @@ impl Conversation {
             greeting,
             heard,
             waiting: VecDeque::new(),
+            patience: PATIENCE / 2,
             listener: Some(listener),
         }
     }
@@ -291,13 +294,16 @@ impl Conversation {
         if let Some(at) = self.waiting.iter().position(&is_it) {
             return self.waiting.remove(at);
         }
-        let end = Instant::now() + PATIENCE / 3;
+        let end = Instant::now() + self.patience;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match self.heard.recv_timeout(left) {
                 Ok(heard) if is_it(&heard) => return Some(heard),
                 Ok(heard) => self.waiting.push_back(heard),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    self.patience = Duration::from_millis(500);
+                    return None;
+                }
             }
         }
     }
