@@ -8,6 +8,8 @@
     reason = "a test may fail where it stands"
 )]
 
+#[path = "support/between.rs"]
+mod between;
 #[path = "support/conversation.rs"]
 mod conversation;
 #[path = "support/peers.rs"]
@@ -29,9 +31,11 @@ mod walk;
 use std::{collections::BTreeSet, thread};
 
 use compare::differences;
-use peers::Server;
+use peers::{Server, Shared};
 use support::Plan;
 use walk::{REVISIONS, Revision, Walked, walk};
+
+static SERVERS: Shared = Shared::none();
 
 /// Two walks straight to the server: no difference, nothing that did not come, nothing listed that
 /// was not used, and all masks are needed.
@@ -67,7 +71,8 @@ fn assert_none(what: &str, found: Vec<String>) {
 
 /// The same walk straight and through a gateway with this server as its one backend.
 fn is_the_same(revision: Revision) {
-    let server = Server::everything();
+    let servers = SERVERS.get(|| vec![Server::everything()]);
+    let server = &servers[0];
     let gateway = Plan::of(&[("everything", &server.url)]).start();
     let url = format!("http://{}/servers/main/mcp", gateway.address);
     let (straight, through) = thread::scope(|scope| {
@@ -99,7 +104,8 @@ fn what_a_client_of_2025_11_25_hears_is_the_same() {
 
 #[test]
 fn masks_are_enough_and_none_is_idle() {
-    let server = Server::everything();
+    let servers = SERVERS.get(|| vec![Server::everything()]);
+    let server = &servers[0];
     let straight = straight(&server.url, REVISIONS[3]);
     let masks = straight.iter().flat_map(|part| &part.masks);
     let needed: BTreeSet<&str> = masks
@@ -115,7 +121,8 @@ fn masks_are_enough_and_none_is_idle() {
 
 #[test]
 fn a_byte_changed_on_the_way_is_noticed() {
-    let server = Server::everything();
+    let servers = SERVERS.get(|| vec![Server::everything()]);
+    let server = &servers[0];
     let url = corrupt::start(&server.url);
     let (good, bad) = (walk(&server.url, REVISIONS[2]), walk(&url, REVISIONS[2]));
     let found = differences(&bad, &good);

@@ -340,7 +340,9 @@ fn listen(asker: &Asker, sender: Sender<Heard>) -> JoinHandle<()> {
     let asker = asker.clone();
     std::thread::spawn(move || {
         while let Some(heard) = next_message(&mut stream) {
-            asker.attend(&heard);
+            // An answer that takes its time must not keep others from being asked.
+            let (asker, asked) = (asker.clone(), heard.clone());
+            std::thread::spawn(move || asker.attend(&asked));
             if sender.send(heard).is_err() {
                 return;
             }

@@ -7,6 +7,7 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use serde_json::Value;
@@ -117,14 +118,42 @@ pub(crate) struct Server {
     pub(crate) url: String,
 }
 
+/// Servers that the tests of one file share: the first one starts them, the last one ends them.
+pub(crate) struct Shared(Mutex<Weak<Vec<Server>>>);
+
+impl Shared {
+    /// None yet.
+    pub(crate) const fn none() -> Self {
+        Self(Mutex::new(Weak::new()))
+    }
+
+    /// Those that run, or those that `start` starts.
+    pub(crate) fn get(&self, start: fn() -> Vec<Server>) -> Arc<Vec<Server>> {
+        // A test that failed to start them leaves nothing half done.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.upgrade().unwrap_or_else(|| {
+            let servers = Arc::new(start());
+            *known = Arc::downgrade(&servers);
+            servers
+        })
+    }
+}
+
 impl Server {
     /// FastMCP: `increment`, `echo`, `add`; answers with JSON or with event streams.
     pub(crate) fn fastmcp(has_json_replies: bool) -> Self {
+        Self::fastmcp_with(if has_json_replies { &["--json"] } else { &[] })
+    }
+
+    /// The same with resources, a template, a prompt and a tool that links to resources.
+    pub(crate) fn rich_fastmcp() -> Self {
+        Self::fastmcp_with(&["--rich"])
+    }
+
+    fn fastmcp_with(options: &[&str]) -> Self {
         let mut command = Command::new("env");
         command.arg("python").arg(peer("fastmcp_server.py"));
-        if has_json_replies {
-            command.arg("--json");
-        }
+        command.args(options);
         Self::start(command).expect("the FastMCP server starts")
     }
 
