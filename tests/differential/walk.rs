@@ -359,17 +359,6 @@ fn tools(walker: &mut Walker) {
     );
 }
 
-/// Links and embedded resources of a result are read back.
-fn read_back(walker: &mut Walker, result: &Value) {
-    for block in result["content"].as_array().into_iter().flatten() {
-        let uri = block["uri"].as_str().or(block["resource"]["uri"].as_str());
-        if let Some(uri) = uri {
-            let uri = uri.to_owned();
-            walker.read(&uri);
-        }
-    }
-}
-
 fn resources(walker: &mut Walker) {
     let list = walker.step("resources/list", "resources/list", "", &[]);
     for resource in list["resources"].as_array().into_iter().flatten() {
@@ -383,21 +372,23 @@ fn resources(walker: &mut Walker) {
     ] {
         walker.read(uri);
     }
-    let result = walker.call("get-resource-links", r#"{"count":4}"#, &[]);
-    read_back(walker, &result);
+    // Links and embedded resources are read back, the links not listed among them.
+    walker.call("get-resource-links", r#"{"count":2}"#, &[]);
+    walker.read("demo://resource/dynamic/blob/1");
+    walker.read("demo://resource/dynamic/text/2");
     for kind in ["Text", "Blob"] {
         let arguments = format!(r#"{{"resourceType":"{kind}","resourceId":5}}"#);
-        let result = walker.call("get-resource-reference", &arguments, &[]);
-        read_back(walker, &result);
+        walker.call("get-resource-reference", &arguments, &[]);
+        let kind = kind.to_ascii_lowercase();
+        walker.read(&format!("demo://resource/dynamic/{kind}/5"));
     }
     let changed = ["notifications/resources/list_changed"];
     for kind in ["resourceLink", "resource"] {
-        let arguments = format!(
-            r#"{{"name":"{}","data":"data:text/plain,compress%20me%20please","outputType":"{kind}"}}"#,
-            own_file()
-        );
-        let result = walker.call("gzip-file-as-resource", &arguments, &changed);
-        read_back(walker, &result);
+        let file = own_file();
+        let data = "data:text/plain,compress%20me%20please";
+        let arguments = format!(r#"{{"outputType":"{kind}","name":"{file}","data":"{data}"}}"#);
+        walker.call("gzip-file-as-resource", &arguments, &changed);
+        walker.read(&format!("demo://resource/session/{file}"));
     }
     walker.step("resources/list with files", "resources/list", "", &[]);
 }
