@@ -34,6 +34,12 @@ impl Form {
 }
 
 /// The steps, by how their names begin, that are meant to differ.
-pub(crate) fn meant(_form: Form, _revision: Revision) -> Vec<&'static str> {
-    Vec::new()
+pub(crate) fn meant(_form: Form, revision: Revision) -> Vec<&'static str> {
+    // The gateway looks at levels itself: it remembers them for servers that join late.
+    let mut steps = vec!["no such level"];
+    if revision.name < "2025-11-25" {
+        // What a revision does not know is not offered to its clients.
+        steps.push("initialize: capabilities");
+    }
+    steps
 }

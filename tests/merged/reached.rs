@@ -360,3 +360,14 @@ fn a_task_is_asked_for_where_it_runs() {
     stage.check(reply.error_code() == -32602, || reply.reply.raw.clone());
     stage.end();
 }
+
+#[test]
+fn a_request_to_the_wrong_server_is_noticed() {
+    let mut stage = open();
+    let params = r#"{"name":"a-echo","arguments":{"message":"x"}}"#;
+    stage.ask_one("b", "tools/call", params, r#""name":"echo""#);
+    let findings = std::mem::take(&mut stage.findings);
+    // `a` was asked, `b` was not, and `b` did not get the name.
+    assert_eq!(findings.len(), 3, "{findings:?}");
+    stage.end();
+}
