@@ -33,6 +33,11 @@ const scenarios = {
         await client.listTools();
         await client.callTool({ name: 'test_client_elicitation_defaults', arguments: {} });
     },
+    'json-schema-2020-12-preservation': async (client) => {
+        const { tools } = await client.listTools();
+        const { inputSchema } = tools.find((tool) => tool.name !== 'json_schema_echo');
+        await client.callTool({ name: 'json_schema_echo', arguments: { schema: inputSchema } });
+    },
     'sse-retry': async (client) => {
         await client.listTools();
         await client.callTool({ name: 'test_reconnection', arguments: {} });
