@@ -93,6 +93,18 @@ pub fn must_learn(host: &VirtualHost, session: &Session, family: Family) -> bool
         || (family == Family::Resources && learned.lacks(host, Family::Templates))
 }
 
+/// Whether a backend that was missing from the last list may be there by now, and its list matters.
+pub fn may_learn_more(host: &VirtualHost, session: &Session, family: Family) -> bool {
+    if family != Family::Resources {
+        return false;
+    }
+    let learned = session.learned.borrow();
+    let mut all = host.backends.iter().enumerate();
+    all.any(|(index, backend)| {
+        backend.limits_resources_by_name() && !learned.has_heard(family, index)
+    })
+}
+
 /// Asks for the lists that tell what names of this family mean.
 pub async fn learn(
     shard: &Rc<ShardState>,
