@@ -96,23 +96,43 @@ fn is_the_same(form: Form, revision: Revision) {
 }
 
 #[test]
-fn what_a_client_of_2024_11_05_hears_is_the_same() {
+fn a_client_of_2024_11_05_hears_the_same() {
     is_the_same(Form::Http, REVISIONS[0]);
 }
 
 #[test]
-fn what_a_client_of_2025_03_26_hears_is_the_same() {
+fn a_client_of_2025_03_26_hears_the_same() {
     is_the_same(Form::Http, REVISIONS[1]);
 }
 
 #[test]
-fn what_a_client_of_2025_06_18_hears_is_the_same() {
+fn a_client_of_2025_06_18_hears_the_same() {
     is_the_same(Form::Http, REVISIONS[2]);
 }
 
 #[test]
-fn what_a_client_of_2025_11_25_hears_is_the_same() {
+fn a_client_of_2025_11_25_hears_the_same() {
     is_the_same(Form::Http, REVISIONS[3]);
+}
+
+#[test]
+fn a_client_of_2024_11_05_hears_the_same_over_sse() {
+    is_the_same(Form::Sse, REVISIONS[0]);
+}
+
+#[test]
+fn a_client_of_2025_11_25_hears_the_same_over_sse() {
+    is_the_same(Form::Sse, REVISIONS[3]);
+}
+
+#[test]
+fn a_client_of_2024_11_05_hears_the_same_of_a_child() {
+    is_the_same(Form::Stdio, REVISIONS[0]);
+}
+
+#[test]
+fn a_client_of_2025_11_25_hears_the_same_of_a_child() {
+    is_the_same(Form::Stdio, REVISIONS[3]);
 }
 
 #[test]

@@ -6,8 +6,8 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use regex_lite::{Captures, Regex};
 
-/// Why, and the pattern.
-const MASKS: [(&str, &str); 6] = [
+/// Why, and the pattern; what its group takes is kept.
+const MASKS: [(&str, &str); 7] = [
     (
         "dynamic blobs say when they were read, in base64",
         "\"UmVzb3VyY2Ug[A-Za-z0-9+/=]+\"",
@@ -22,11 +22,15 @@ const MASKS: [(&str, &str); 6] = [
     ),
     (
         "texts name the server's own session, of which it has none over a pipe",
-        r#"( from| for| - SessionId)? ?session ([0-9a-f-]{36}|undefined)|( - SessionId [0-9a-f-]{36})"#,
+        r"( for session) (?:[0-9a-f-]{36}|undefined)",
     ),
     (
-        "simulated logging draws its level",
-        r#""level":"\w+","data":"\w+[- ]level[- ]message"#,
+        "and so do these",
+        r#"(Received \w+ Resource request[^"]*\S) (?:from session [0-9a-f-]{36})?""#,
+    ),
+    (
+        "simulated logging draws its level, and names the session",
+        r#""level":"\w+","data":"\w+[- ]level[- ]message(?: - SessionId [0-9a-f-]{36})?""#,
     ),
     (
         "files of all sessions share one folder of the server, so each walk has its own name",
@@ -71,7 +75,10 @@ impl Masks {
                     Ok(decoded) if found[0].starts_with("\"Um") => {
                         format!("\"base64 of {}\"", String::from_utf8(decoded).unwrap())
                     }
-                    _ => "<differs>".to_owned(),
+                    _ => {
+                        let kept = found.get(1).map_or("", |kept| kept.as_str());
+                        format!("{kept}<differs>")
+                    }
                 }
             });
             text = masked.into_owned();

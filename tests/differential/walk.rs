@@ -472,7 +472,7 @@ fn log(walker: &mut Walker) {
         let params = format!(r#"{{"level":"{level}"}}"#);
         walker.step(&format!("level {level}"), "logging/setLevel", &params, &[]);
     }
-    let logged = ["notifications/message SessionId"];
+    let logged = ["notifications/message message"];
     walker.call("toggle-simulated-logging", "{}", &logged);
     walker.call("toggle-simulated-logging", "{}", &[]);
 }
