@@ -23,6 +23,10 @@ mod answers;
 mod compare;
 #[path = "differential/corrupt.rs"]
 mod corrupt;
+#[path = "differential/everything.rs"]
+mod everything;
+#[path = "differential/fastmcp.rs"]
+mod fastmcp;
 #[path = "differential/form.rs"]
 mod form;
 #[path = "differential/masks.rs"]
@@ -30,35 +34,35 @@ mod masks;
 #[path = "differential/walk.rs"]
 mod walk;
 
-use std::{collections::BTreeSet, thread};
+use std::{collections::BTreeSet, sync::Arc, thread};
 
 use compare::differences;
 use form::{Form, meant};
 use peers::{Server, Shared};
-use walk::{REVISIONS, Revision, Walked, walk};
+use walk::{Part, REVISIONS, Revision, Walked, walk};
 
-static SERVERS: Shared = Shared::none();
+static EVERYTHING: Shared = Shared::none();
 
-/// Two walks straight to the server: no difference, nothing that did not come, nothing listed that
-/// was not used, and all masks are needed.
-fn straight(url: &str, revision: Revision) -> Vec<Walked> {
+fn the_server() -> Arc<Vec<Server>> {
+    EVERYTHING.get(|| vec![Server::everything()])
+}
+
+/// Two walks straight to the server: no difference, nothing that did not come, and nothing listed
+/// that was not used.
+fn straight(url: &str, revision: Revision, parts: &[Part]) -> Vec<Walked> {
     let (first, second) = thread::scope(|scope| {
-        let second = scope.spawn(|| walk(url, revision));
-        (walk(url, revision), second.join().unwrap())
+        let second = scope.spawn(|| walk(url, revision, parts));
+        (walk(url, revision, parts), second.join().unwrap())
     });
     let found = differences(&first, &second);
     let found = found.iter().map(ToString::to_string);
     assert_none("two straight walks", found.collect());
-    let heard = first.iter().flat_map(|part| &part.steps);
-    let missing: Vec<String> = heard
-        .flat_map(|step| {
-            step.heard
-                .iter()
-                .map(|(method, _)| format!("{}: {method}", step.name))
-        })
-        .filter(|heard| heard.ends_with("did not come"))
-        .collect();
-    assert_none("a straight walk", missing);
+    let heard = first.iter().flat_map(|part| &part.steps).flat_map(|step| {
+        let methods = step.heard.iter().map(|(method, _)| method);
+        methods.map(|method| format!("{}: {method}", step.name))
+    });
+    let missing = heard.filter(|heard| heard.ends_with("did not come"));
+    assert_none("a straight walk", missing.collect());
     let all = |of: fn(&Walked) -> &Vec<String>| -> BTreeSet<&String> {
         first.iter().flat_map(of).collect()
     };
@@ -73,18 +77,17 @@ fn assert_none(what: &str, found: Vec<String>) {
     assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
 }
 
-/// Walks straight and through a gateway with this server as its one backend: the same, but for what
-/// is meant to differ.
-fn is_the_same(form: Form, revision: Revision) {
-    let servers = SERVERS.get(|| vec![Server::everything()]);
-    let behind = form.gateway(&servers[0].url);
+/// Walks straight to the server at `url` and through a gateway: the same, but for the steps whose
+/// names begin as `meant` says.
+fn is_the_same(url: &str, form: Form, revision: Revision, parts: &[Part], meant: &[&str]) {
+    let behind = form.gateway(url);
     let (straight, through) = thread::scope(|scope| {
-        let through = scope.spawn(|| walk(&behind.url, revision));
-        (straight(&servers[0].url, revision), through.join().unwrap())
+        let through = scope.spawn(|| walk(&behind.url, revision, parts));
+        (straight(url, revision, parts), through.join().unwrap())
     });
     let mut found = differences(&through, &straight);
     let mut findings = Vec::new();
-    for meant in meant(form, revision) {
+    for meant in meant {
         let count = found.len();
         found.retain(|difference| !difference.step.starts_with(meant));
         if found.len() == count {
@@ -95,51 +98,75 @@ fn is_the_same(form: Form, revision: Revision) {
     assert_none("through the gateway", findings);
 }
 
+fn everything_is_the_same(form: Form, revision: Revision) {
+    let servers = the_server();
+    let (parts, meant) = (everything::parts(revision), meant(form, revision));
+    is_the_same(&servers[0].url, form, revision, parts, &meant);
+}
+
+/// The FastMCP server is the same for clients of the oldest and of the newest revision.
+fn fastmcp_is_the_same(has_json_replies: bool) {
+    let server = Server::rich_fastmcp(has_json_replies);
+    for revision in [REVISIONS[0], REVISIONS[3]] {
+        is_the_same(&server.url, Form::Http, revision, fastmcp::PARTS, &[]);
+    }
+}
+
 #[test]
 fn a_client_of_2024_11_05_hears_the_same() {
-    is_the_same(Form::Http, REVISIONS[0]);
+    everything_is_the_same(Form::Http, REVISIONS[0]);
 }
 
 #[test]
 fn a_client_of_2025_03_26_hears_the_same() {
-    is_the_same(Form::Http, REVISIONS[1]);
+    everything_is_the_same(Form::Http, REVISIONS[1]);
 }
 
 #[test]
 fn a_client_of_2025_06_18_hears_the_same() {
-    is_the_same(Form::Http, REVISIONS[2]);
+    everything_is_the_same(Form::Http, REVISIONS[2]);
 }
 
 #[test]
 fn a_client_of_2025_11_25_hears_the_same() {
-    is_the_same(Form::Http, REVISIONS[3]);
+    everything_is_the_same(Form::Http, REVISIONS[3]);
 }
 
 #[test]
 fn a_client_of_2024_11_05_hears_the_same_over_sse() {
-    is_the_same(Form::Sse, REVISIONS[0]);
+    everything_is_the_same(Form::Sse, REVISIONS[0]);
 }
 
 #[test]
 fn a_client_of_2025_11_25_hears_the_same_over_sse() {
-    is_the_same(Form::Sse, REVISIONS[3]);
+    everything_is_the_same(Form::Sse, REVISIONS[3]);
 }
 
 #[test]
 fn a_client_of_2024_11_05_hears_the_same_of_a_child() {
-    is_the_same(Form::Stdio, REVISIONS[0]);
+    everything_is_the_same(Form::Stdio, REVISIONS[0]);
 }
 
 #[test]
 fn a_client_of_2025_11_25_hears_the_same_of_a_child() {
-    is_the_same(Form::Stdio, REVISIONS[3]);
+    everything_is_the_same(Form::Stdio, REVISIONS[3]);
 }
 
 #[test]
-fn masks_are_enough_and_none_is_idle() {
-    let servers = SERVERS.get(|| vec![Server::everything()]);
-    let server = &servers[0];
-    let straight = straight(&server.url, REVISIONS[3]);
+fn a_fastmcp_server_of_event_streams_is_the_same() {
+    fastmcp_is_the_same(false);
+}
+
+#[test]
+fn a_fastmcp_server_of_json_replies_is_the_same() {
+    fastmcp_is_the_same(true);
+}
+
+#[test]
+fn no_mask_is_idle() {
+    let servers = the_server();
+    let parts = everything::parts(REVISIONS[3]);
+    let straight = walk(&servers[0].url, REVISIONS[3], parts);
     let masks = straight.iter().flat_map(|part| &part.masks);
     let needed: BTreeSet<&str> = masks
         .clone()
@@ -154,10 +181,13 @@ fn masks_are_enough_and_none_is_idle() {
 
 #[test]
 fn a_byte_changed_on_the_way_is_noticed() {
-    let servers = SERVERS.get(|| vec![Server::everything()]);
-    let server = &servers[0];
-    let url = corrupt::start(&server.url);
-    let (good, bad) = (walk(&server.url, REVISIONS[2]), walk(&url, REVISIONS[2]));
+    let servers = the_server();
+    let url = corrupt::start(&servers[0].url);
+    let parts = everything::parts(REVISIONS[2]);
+    let (good, bad) = (
+        walk(&servers[0].url, REVISIONS[2], parts),
+        walk(&url, REVISIONS[2], parts),
+    );
     let found = differences(&bad, &good);
     for (said, _, step) in corrupt::HABITS {
         let is_noticed = found.iter().any(|found| found.step.starts_with(step));

@@ -32,7 +32,7 @@ impl Form {
     /// A gateway with the server as its one backend; `url` is where it serves Streamable HTTP.
     pub(crate) fn gateway(self, url: &str) -> Behind {
         let (entry, server) = match self {
-            Self::Http => (json!({"url": url}), None),
+            Self::Http => (json!({"type": "http", "url": url}), None),
             Self::Sse => {
                 let server = Server::everything_sse();
                 (json!({"type": "sse", "url": server.url}), Some(server))
@@ -60,7 +60,7 @@ impl Form {
     }
 }
 
-/// The steps, by how their names begin, that are meant to differ.
+/// The steps with `server-everything`, by how their names begin, that are meant to differ.
 pub(crate) fn meant(form: Form, revision: Revision) -> Vec<&'static str> {
     // The gateway looks at levels itself: it remembers them for servers that join late.
     let mut steps = vec!["no such level"];

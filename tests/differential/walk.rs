@@ -1,17 +1,14 @@
-//! All that `server-everything` can do, done once in the same order, and what was heard meanwhile.
+//! A client that does the same things in the same order each time, and keeps what it heard meanwhile.
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Mutex},
     thread,
 };
 
 use serde_json::Value;
 
 use crate::{
-    answers::{ONE_ROOT, Roots, TWO_ROOTS, answers},
+    answers::{ONE_ROOT, Roots, answers},
     conversation::{Conversation, Heard, Kind},
     masks::Masks,
 };
@@ -23,8 +20,8 @@ pub(crate) struct Revision {
     pub(crate) name: &'static str,
     /// The client's raw capabilities.
     capabilities: &'static str,
-    can_elicit: bool,
-    has_tasks: bool,
+    pub(crate) can_elicit: bool,
+    pub(crate) has_tasks: bool,
 }
 
 /// The legacy revisions, the oldest first.
@@ -74,15 +71,15 @@ pub(crate) struct Step {
 
 /// A client on its way.
 pub(crate) struct Walker {
-    revision: Revision,
-    conversation: Conversation,
-    roots: Roots,
+    pub(crate) revision: Revision,
+    pub(crate) conversation: Conversation,
+    pub(crate) roots: Roots,
     steps: Vec<Step>,
-    masks: Masks,
+    pub(crate) masks: Masks,
     /// What the server lists: tools, prompts, resources and templates.
     listed: Vec<String>,
     /// What was used of it.
-    used: Vec<String>,
+    pub(crate) used: Vec<String>,
 }
 
 /// What a walk brought.
@@ -129,8 +126,30 @@ impl Walker {
         }
     }
 
+    /// What the server says of itself, but for its name: a gateway has its own.
+    pub(crate) fn greeting(&mut self) {
+        let mut greeting = self.conversation.greeting.json();
+        // What is false may as well be left out.
+        for capability in greeting["capabilities"]
+            .as_object_mut()
+            .unwrap()
+            .values_mut()
+        {
+            if let Some(members) = capability.as_object_mut() {
+                members.retain(|_, value| *value != false);
+            }
+        }
+        for member in ["protocolVersion", "capabilities", "instructions"] {
+            let text = serde_json::to_string(&greeting[member]).unwrap();
+            self.steps.push(Step {
+                name: format!("initialize: {member}"),
+                heard: vec![("result".to_owned(), self.masks.lay(&text))],
+            });
+        }
+    }
+
     /// Keeps what a step brought.
-    fn keep(&mut self, name: &str, mut heard: Vec<Heard>) {
+    pub(crate) fn keep(&mut self, name: &str, mut heard: Vec<Heard>) {
         // Which of several streams a message comes on, and so their order, is left to the server;
         // the order of messages of one kind is not. The answer has no method: it goes last.
         heard.sort_by_key(|heard| {
@@ -155,7 +174,13 @@ impl Walker {
 
     /// Asks, and waits until each of `expected` has come too, on whatever stream: a method, and
     /// behind a space a part of what it says.
-    fn step(&mut self, name: &str, method: &str, params: &str, expected: &[&str]) -> Value {
+    pub(crate) fn step(
+        &mut self,
+        name: &str,
+        method: &str,
+        params: &str,
+        expected: &[&str],
+    ) -> Value {
         let outcome = self.conversation.ask(method, params);
         let mut heard = outcome.before;
         let is = |heard: &Heard, expected: &str| match expected.split_once(' ') {
@@ -192,25 +217,31 @@ impl Walker {
     }
 
     /// Calls a tool with raw arguments.
-    fn call(&mut self, tool: &str, arguments: &str, expected: &[&str]) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: &str, expected: &[&str]) -> Value {
         self.call_with(tool, arguments, "", expected)
     }
 
     /// The same with more raw members of the params, behind a comma.
-    fn call_with(&mut self, tool: &str, arguments: &str, more: &str, expected: &[&str]) -> Value {
+    pub(crate) fn call_with(
+        &mut self,
+        tool: &str,
+        arguments: &str,
+        more: &str,
+        expected: &[&str],
+    ) -> Value {
         self.used.push(format!("tool {tool}"));
         let params = format!(r#"{{"name":"{tool}","arguments":{arguments}{more}}}"#);
         let name = format!("{tool} {arguments}{more}");
         self.step(&name, "tools/call", &params, expected)
     }
 
-    fn read(&mut self, uri: &str) -> Value {
+    pub(crate) fn read(&mut self, uri: &str) -> Value {
         self.used.push(format!("resource {uri}"));
         let params = format!(r#"{{"uri":"{uri}"}}"#);
         self.step(&format!("read {uri}"), "resources/read", &params, &[])
     }
 
-    fn prompt(&mut self, name: &str, arguments: &str) {
+    pub(crate) fn prompt(&mut self, name: &str, arguments: &str) {
         self.used.push(format!("prompt {name}"));
         let params = match arguments {
             "" => format!(r#"{{"name":"{name}"}}"#),
@@ -224,7 +255,7 @@ impl Walker {
         );
     }
 
-    fn complete(&mut self, reference: &str, argument: &str, more: &str) {
+    pub(crate) fn complete(&mut self, reference: &str, argument: &str, more: &str) {
         let params = format!(r#"{{"ref":{reference},"argument":{argument}{more}}}"#);
         self.step(
             &format!("complete {params}"),
@@ -254,339 +285,21 @@ impl Walker {
     }
 }
 
-/// A file name of this walk's own, always of the same length.
-fn own_file() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(1000);
-    format!("walk-{}.gz", NEXT.fetch_add(1, Ordering::Relaxed))
-}
+/// One part of a whole walk, in a session of its own.
+pub(crate) type Part = fn(&mut Walker);
 
-/// One part of the whole walk, in a session of its own.
-type Part = fn(&mut Walker);
-
-fn parts(revision: Revision) -> Vec<Part> {
-    if revision.has_tasks {
-        vec![all_but_tasks, a_task, a_task_that_asks, tasks_of_the_client]
-    } else {
-        vec![all_but_tasks]
-    }
-}
-
-/// Walks all parts of a revision at once.
-pub(crate) fn walk(url: &str, revision: Revision) -> Vec<Walked> {
+/// Walks some parts at once.
+pub(crate) fn walk(url: &str, revision: Revision, parts: &[Part]) -> Vec<Walked> {
     let walk_one = |part: Part| {
         let mut walker = Walker::open(url, revision);
         part(&mut walker);
         walker.end()
     };
     thread::scope(|scope| {
-        let walks: Vec<_> = parts(revision)
-            .into_iter()
-            .map(|part| scope.spawn(move || walk_one(part)))
+        let walks: Vec<_> = parts
+            .iter()
+            .map(|part| scope.spawn(move || walk_one(*part)))
             .collect();
         walks.into_iter().map(|walk| walk.join().unwrap()).collect()
     })
-}
-
-fn all_but_tasks(walker: &mut Walker) {
-    greeting(walker);
-    roots(walker);
-    tools(walker);
-    resources(walker);
-    subscriptions(walker);
-    prompts(walker);
-    completions(walker);
-    questions(walker);
-    log(walker);
-    what_is_wrong(walker);
-    walker.step("ping", "ping", "", &[]);
-}
-
-/// What the server says of itself, but for its name: a gateway has its own.
-fn greeting(walker: &mut Walker) {
-    let greeting = walker.conversation.greeting.json();
-    for member in ["protocolVersion", "capabilities", "instructions"] {
-        let text = serde_json::to_string(&greeting[member]).unwrap();
-        walker.steps.push(Step {
-            name: format!("initialize: {member}"),
-            heard: vec![("result".to_owned(), walker.masks.lay(&text))],
-        });
-    }
-}
-
-/// The server asks for the roots by itself a moment after `initialize`, or when the tool is called
-/// before that.
-fn roots(walker: &mut Walker) {
-    let updated = "notifications/message Roots updated: 1 root";
-    walker.call("get-roots-list", "{}", &["roots/list", updated]);
-    *walker.roots.lock().unwrap() = TWO_ROOTS;
-    walker
-        .conversation
-        .notify("notifications/roots/list_changed", "");
-    let wait = |walker: &mut Walker, text: &'static str| {
-        let heard = walker
-            .conversation
-            .next_heard(|heard| heard.raw.contains(text));
-        walker.keep("roots changed", heard.into_iter().collect());
-    };
-    wait(walker, "Roots updated: 2 root");
-    walker.call("get-roots-list", "{}", &[]);
-}
-
-fn tools(walker: &mut Walker) {
-    walker.step("tools/list", "tools/list", "", &[]);
-    walker.step("tools/list with params", "tools/list", "{}", &[]);
-    walker.call(
-        "echo",
-        r#"{"message":"h\u00e9llo \ud83d\ude00 \\ \" / \u0000 <&>"}"#,
-        &[],
-    );
-    walker.call("get-sum", r#"{"a":1e2,"b":-0.5}"#, &[]);
-    walker.call("get-tiny-image", "{}", &[]);
-    for kind in ["error", "success", "debug"] {
-        let arguments = format!(r#"{{"messageType":"{kind}","includeImage":true}}"#);
-        walker.call("get-annotated-message", &arguments, &[]);
-    }
-    walker.call("get-env", "{}", &[]);
-    for city in ["New York", "Chicago", "Los Angeles"] {
-        let arguments = format!(r#"{{"location":"{city}"}}"#);
-        walker.call("get-structured-content", &arguments, &[]);
-    }
-    for token in [r#""a token""#, "7", "0", r#""7""#] {
-        let steps = ["notifications/progress"; 4];
-        let meta = format!(r#","_meta":{{"progressToken":{token}}}"#);
-        let arguments = r#"{"duration":0.2,"steps":4}"#;
-        walker.call_with("trigger-long-running-operation", arguments, &meta, &steps);
-    }
-    walker.call(
-        "trigger-long-running-operation",
-        r#"{"duration":0.1,"steps":2}"#,
-        &[],
-    );
-}
-
-fn resources(walker: &mut Walker) {
-    let list = walker.step("resources/list", "resources/list", "", &[]);
-    for resource in list["resources"].as_array().into_iter().flatten() {
-        let uri = resource["uri"].as_str().unwrap().to_owned();
-        walker.read(&uri);
-    }
-    walker.step("templates", "resources/templates/list", "", &[]);
-    for uri in [
-        "demo://resource/dynamic/text/17",
-        "demo://resource/dynamic/blob/18",
-    ] {
-        walker.read(uri);
-    }
-    // Links and embedded resources are read back, the links not listed among them.
-    walker.call("get-resource-links", r#"{"count":2}"#, &[]);
-    walker.read("demo://resource/dynamic/blob/1");
-    walker.read("demo://resource/dynamic/text/2");
-    for kind in ["Text", "Blob"] {
-        let arguments = format!(r#"{{"resourceType":"{kind}","resourceId":5}}"#);
-        walker.call("get-resource-reference", &arguments, &[]);
-        let kind = kind.to_ascii_lowercase();
-        walker.read(&format!("demo://resource/dynamic/{kind}/5"));
-    }
-    let changed = ["notifications/resources/list_changed"];
-    for kind in ["resourceLink", "resource"] {
-        let file = own_file();
-        let data = "data:text/plain,compress%20me%20please";
-        let arguments = format!(r#"{{"outputType":"{kind}","name":"{file}","data":"{data}"}}"#);
-        walker.call("gzip-file-as-resource", &arguments, &changed);
-        walker.read(&format!("demo://resource/session/{file}"));
-    }
-    walker.step("resources/list with files", "resources/list", "", &[]);
-}
-
-fn subscriptions(walker: &mut Walker) {
-    let uri = r#"{"uri":"demo://resource/static/document/features.md"}"#;
-    let logged = ["notifications/message Received Subscribe"];
-    walker.step("subscribe", "resources/subscribe", uri, &logged);
-    let updated = ["notifications/resources/updated"];
-    walker.call("toggle-subscriber-updates", "{}", &updated);
-    walker.call("toggle-subscriber-updates", "{}", &[]);
-    let logged = ["notifications/message Received Unsubscribe"];
-    walker.step("unsubscribe", "resources/unsubscribe", uri, &logged);
-}
-
-fn prompts(walker: &mut Walker) {
-    walker.step("prompts/list", "prompts/list", "", &[]);
-    walker.prompt("simple-prompt", "");
-    walker.prompt("args-prompt", r#"{"city":"Z\u00fcrich"}"#);
-    walker.prompt("args-prompt", r#"{"city":"Paris","state":"Texas"}"#);
-    walker.prompt(
-        "completable-prompt",
-        r#"{"department":"Sales","name":"Eve"}"#,
-    );
-    walker.prompt(
-        "resource-prompt",
-        r#"{"resourceType":"Text","resourceId":"3"}"#,
-    );
-    walker.prompt(
-        "resource-prompt",
-        r#"{"resourceType":"Blob","resourceId":"4"}"#,
-    );
-}
-
-fn completions(walker: &mut Walker) {
-    let prompt = r#"{"type":"ref/prompt","name":"completable-prompt"}"#;
-    walker.complete(prompt, r#"{"name":"department","value":"S"}"#, "");
-    let context = r#","context":{"arguments":{"department":"Engineering"}}"#;
-    walker.complete(prompt, r#"{"name":"name","value":""}"#, context);
-    let prompt = r#"{"type":"ref/prompt","name":"resource-prompt"}"#;
-    walker.complete(prompt, r#"{"name":"resourceType","value":"B"}"#, "");
-    for kind in ["text", "blob"] {
-        let uri = format!("demo://resource/dynamic/{kind}/{{resourceId}}");
-        let template = format!(r#"{{"type":"ref/resource","uri":"{uri}"}}"#);
-        walker.used.push(format!("template {uri}"));
-        walker.complete(&template, r#"{"name":"resourceId","value":"12"}"#, "");
-    }
-}
-
-/// The tools that ask the client.
-fn questions(walker: &mut Walker) {
-    walker.call(
-        "trigger-sampling-request",
-        r#"{"prompt":"why \u00e9 \"so\"?","maxTokens":7}"#,
-        &["sampling/createMessage"],
-    );
-    if !walker.revision.can_elicit {
-        return;
-    }
-    let asked = ["elicitation/create"];
-    walker.call("trigger-elicitation-request", "{}", &asked);
-    if !walker.revision.has_tasks {
-        return;
-    }
-    let url = r#"{"url":"https://example.com/a?b=c","message":"go","elicitationId":"chosen-id-1"}"#;
-    walker.call("trigger-url-elicitation", url, &asked);
-    let url = r#"{"url":"https://example.com/d"}"#;
-    walker.call("trigger-url-elicitation", url, &asked);
-    let url = r#"{"url":"https://example.com/e","errorPath":true}"#;
-    walker.call("trigger-url-elicitation", url, &[]);
-    walker.call("trigger-url-elicitation", url, &asked);
-}
-
-fn log(walker: &mut Walker) {
-    for level in ["emergency", "debug"] {
-        let params = format!(r#"{{"level":"{level}"}}"#);
-        walker.step(&format!("level {level}"), "logging/setLevel", &params, &[]);
-    }
-    let logged = ["notifications/message message"];
-    walker.call("toggle-simulated-logging", "{}", &logged);
-    walker.call("toggle-simulated-logging", "{}", &[]);
-}
-
-/// Errors, and results that are errors.
-fn what_is_wrong(walker: &mut Walker) {
-    walker.step(
-        "no such tool",
-        "tools/call",
-        r#"{"name":"nonesuch","arguments":{}}"#,
-        &[],
-    );
-    walker.call("get-sum", r#"{"a":"one","b":2}"#, &[]);
-    walker.call("get-resource-links", r#"{"count":11}"#, &[]);
-    walker.step(
-        "no such prompt",
-        "prompts/get",
-        r#"{"name":"nonesuch"}"#,
-        &[],
-    );
-    walker.step(
-        "no argument",
-        "prompts/get",
-        r#"{"name":"args-prompt","arguments":{}}"#,
-        &[],
-    );
-    walker.read("demo://resource/dynamic/text/none");
-    walker.read("demo://nonesuch/1");
-    walker.complete(
-        r#"{"type":"ref/prompt","name":"nonesuch"}"#,
-        r#"{"name":"a","value":""}"#,
-        "",
-    );
-    walker.step(
-        "no such level",
-        "logging/setLevel",
-        r#"{"level":"loud"}"#,
-        &[],
-    );
-    walker.step("no such method", "nonesuch/method", "{}", &[]);
-    walker.call(
-        "simulate-research-query",
-        r#"{"topic":"not as a task"}"#,
-        &[],
-    );
-}
-
-/// Waits for a message of a task's that has this status.
-fn await_status(walker: &mut Walker, status: &str) {
-    let status = format!(r#""status":"{status}""#);
-    let mut all = Vec::new();
-    loop {
-        let is_task = |heard: &Heard| heard.method == "notifications/tasks/status";
-        let Some(heard) = walker.conversation.next_heard(is_task) else {
-            break;
-        };
-        let is_last = heard.raw.contains(&status);
-        all.push(heard);
-        if is_last {
-            break;
-        }
-    }
-    walker.keep("states of the task", all);
-}
-
-fn start_task(walker: &mut Walker, arguments: &str) -> String {
-    let more = r#","task":{"ttl":60000}"#;
-    let result = walker.call_with("simulate-research-query", arguments, more, &[]);
-    result["task"]["taskId"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned()
-}
-
-fn a_task(walker: &mut Walker) {
-    let id = start_task(walker, r#"{"topic":"g\u00e4teways"}"#);
-    let params = format!(r#"{{"taskId":"{id}"}}"#);
-    await_status(walker, "completed");
-    walker.step("tasks/get", "tasks/get", &params, &[]);
-    walker.step("tasks/result", "tasks/result", &params, &[]);
-    walker.step("tasks/list", "tasks/list", "", &[]);
-    walker.step("cancel what has ended", "tasks/cancel", &params, &[]);
-    let other = start_task(walker, r#"{"topic":"to be cancelled"}"#);
-    let params = format!(r#"{{"taskId":"{other}"}}"#);
-    await_status(walker, "working");
-    walker.step("tasks/cancel", "tasks/cancel", &params, &[]);
-    for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
-        let name = format!("{method} of no task");
-        walker.step(&name, method, r#"{"taskId":"nonesuch"}"#, &[]);
-    }
-}
-
-fn a_task_that_asks(walker: &mut Walker) {
-    let id = start_task(walker, r#"{"topic":"python","ambiguous":true}"#);
-    await_status(walker, "input_required");
-    let params = format!(r#"{{"taskId":"{id}"}}"#);
-    // The question comes on the stream of this request, which ends with the task.
-    walker.step(
-        "tasks/result",
-        "tasks/result",
-        &params,
-        &["elicitation/create"],
-    );
-    await_status(walker, "completed");
-    walker.step("tasks/get", "tasks/get", &params, &[]);
-}
-
-fn tasks_of_the_client(walker: &mut Walker) {
-    let asked = ["sampling/createMessage", "tasks/get", "tasks/result"];
-    walker.call(
-        "trigger-sampling-request-async",
-        r#"{"prompt":"later"}"#,
-        &asked,
-    );
-    let asked = ["elicitation/create", "tasks/get", "tasks/result"];
-    walker.call("trigger-elicitation-request-async", "{}", &asked);
 }

@@ -20,7 +20,7 @@ static SERVERS: Shared = Shared::none();
 fn start() -> Vec<Server> {
     std::thread::scope(|scope| {
         let everything = [(); 2].map(|()| scope.spawn(Server::everything));
-        let fastmcp = Server::rich_fastmcp();
+        let fastmcp = Server::rich_fastmcp(false);
         let everything = everything.map(|server| server.join().unwrap());
         everything.into_iter().chain([fastmcp]).collect()
     })

@@ -18,7 +18,7 @@ use std::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::support::{Ask, Connection, EventStream, PATIENCE};
+use crate::support::{Ask, Connection, PATIENCE, Response};
 
 /// What one JSON-RPC message is, and the bytes that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,33 +161,18 @@ impl Asker {
         );
         let mut connection = Connection::open(self.address);
         connection.send(self.post(&body).bytes());
-        let head = connection.read_head();
+        let mut messages = Messages::of(connection);
+        assert_eq!(messages.head.status, 200, "{body}: {}", messages.text);
         let mut before = Vec::new();
-        let mut take = |heard: Heard| {
+        let reply = loop {
+            let heard = messages
+                .next()
+                .unwrap_or_else(|| panic!("{method} was not answered"));
             if matches!(heard.kind, Kind::Result | Kind::Error) {
-                return Some(heard);
+                break heard;
             }
             self.attend(&heard);
             before.push(heard);
-            None
-        };
-        let reply = if head.header("transfer-encoding") == Some("chunked") {
-            let mut stream = EventStream::new(connection, head);
-            loop {
-                let heard = next_message(&mut stream)
-                    .unwrap_or_else(|| panic!("{method} was not answered"));
-                if let Some(reply) = take(heard) {
-                    break reply;
-                }
-            }
-        } else {
-            let response = connection.read_body("POST", head);
-            assert_eq!(response.status, 200, "{body}: {}", response.text());
-            let messages = response.messages();
-            let mut messages = messages.iter().filter(|message| !message.is_empty());
-            messages
-                .find_map(|message| take(Heard::parse(message)))
-                .unwrap_or_else(|| panic!("{method} was not answered"))
         };
         assert_eq!(reply.id.as_ref(), Some(&id), "{method}: {}", reply.raw);
         Outcome { reply, before }
@@ -209,19 +194,59 @@ fn member(params: &str) -> String {
     }
 }
 
-/// The next message of a stream; `None` at its end.
-fn next_message(stream: &mut EventStream) -> Option<Heard> {
-    loop {
-        let block = stream.next_block()?;
-        let data: Vec<&str> = block
-            .lines()
-            .filter_map(|line| line.strip_prefix("data:"))
-            .map(str::trim_start)
-            .collect();
-        let data = data.join("\n");
-        // Comments, and the event that only brings an id.
-        if !data.is_empty() {
-            return Some(Heard::parse(&data));
+/// The messages of an answer: one, or an event stream's in any dialect, as they come.
+struct Messages {
+    head: Response,
+    /// What brings more; `None`: all is there.
+    connection: Option<Connection>,
+    /// Lines of an event stream.
+    text: String,
+}
+
+impl Messages {
+    /// Reads a head, and what has a known end.
+    fn of(mut connection: Connection) -> Self {
+        let head = connection.read_head();
+        let is_stream = head.header("content-type") == Some("text/event-stream");
+        if is_stream && head.header("transfer-encoding") == Some("chunked") {
+            return Self {
+                head,
+                connection: Some(connection),
+                text: String::new(),
+            };
+        }
+        let head = connection.read_body("POST", head);
+        let text = match is_stream {
+            true => head.text().replace("\r\n", "\n"),
+            false => format!("data:{}\n\n", head.text()),
+        };
+        Self {
+            head,
+            connection: None,
+            text,
+        }
+    }
+
+    /// The next one; `None` at the end.
+    fn next(&mut self) -> Option<Heard> {
+        loop {
+            if let Some((block, rest)) = self.text.split_once("\n\n") {
+                let data: Vec<&str> = block
+                    .lines()
+                    .filter_map(|line| line.strip_prefix("data:"))
+                    .map(str::trim_start)
+                    .collect();
+                let data = data.join("\n");
+                self.text = rest.to_owned();
+                // Not a comment, and not the event that only brings an id.
+                if !data.is_empty() {
+                    return Some(Heard::parse(&data));
+                }
+                continue;
+            }
+            let chunk = self.connection.as_mut()?.read_chunk()?;
+            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+            self.text = self.text.replace("\r\n", "\n");
         }
     }
 }
@@ -264,13 +289,12 @@ impl Conversation {
         let body = format!(
             r#"{{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{{"protocolVersion":"{version}","capabilities":{capabilities},"clientInfo":{{"name":"walker","version":"1"}}}}}}"#
         );
-        let response = Connection::open(asker.address).ask(&asker.post(&body));
-        assert_eq!(response.status, 200, "{}", response.text());
-        let session = response.header("mcp-session-id").unwrap().to_owned();
-        asker.session = Some(session);
-        let messages = response.messages();
-        let greeting = messages.iter().rfind(|message| !message.is_empty());
-        let greeting = Heard::parse(greeting.unwrap());
+        let mut connection = Connection::open(asker.address);
+        connection.send(asker.post(&body).bytes());
+        let mut messages = Messages::of(connection);
+        let greeting = messages.next().unwrap();
+        let session = messages.head.header("mcp-session-id").unwrap();
+        asker.session = Some(session.to_owned());
         asker.notify("notifications/initialized", "");
         let (sender, heard) = channel();
         let listener = listen(&asker, sender);
@@ -334,12 +358,11 @@ fn listen(asker: &Asker, sender: Sender<Heard>) -> JoinHandle<()> {
     ask.body = None;
     let mut connection = Connection::open(asker.address);
     connection.send(ask.bytes());
-    let head = connection.read_head();
-    assert_eq!(head.status, 200);
-    let mut stream = EventStream::new(connection, head);
+    let mut messages = Messages::of(connection);
+    assert_eq!(messages.head.status, 200);
     let asker = asker.clone();
     std::thread::spawn(move || {
-        while let Some(heard) = next_message(&mut stream) {
+        while let Some(heard) = messages.next() {
             // An answer that takes its time must not keep others from being asked.
             let (asker, asked) = (asker.clone(), heard.clone());
             std::thread::spawn(move || asker.attend(&asked));

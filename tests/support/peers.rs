@@ -142,18 +142,21 @@ impl Shared {
 impl Server {
     /// FastMCP: `increment`, `echo`, `add`; answers with JSON or with event streams.
     pub(crate) fn fastmcp(has_json_replies: bool) -> Self {
-        Self::fastmcp_with(if has_json_replies { &["--json"] } else { &[] })
+        Self::fastmcp_with(has_json_replies, &[])
     }
 
     /// The same with resources, a template, a prompt and a tool that links to resources.
-    pub(crate) fn rich_fastmcp() -> Self {
-        Self::fastmcp_with(&["--rich"])
+    pub(crate) fn rich_fastmcp(has_json_replies: bool) -> Self {
+        Self::fastmcp_with(has_json_replies, &["--rich"])
     }
 
-    fn fastmcp_with(options: &[&str]) -> Self {
+    fn fastmcp_with(has_json_replies: bool, options: &[&str]) -> Self {
         let mut command = Command::new("env");
         command.arg("python").arg(peer("fastmcp_server.py"));
         command.args(options);
+        if has_json_replies {
+            command.arg("--json");
+        }
         Self::start(command).expect("the FastMCP server starts")
     }
 
