@@ -17,6 +17,8 @@ mod peers;
 #[path = "support/support.rs"]
 mod support;
 
+#[path = "merged/at_once.rs"]
+mod at_once;
 #[path = "merged/questions.rs"]
 mod questions;
 #[path = "merged/reached.rs"]

@@ -13,6 +13,8 @@ pub(crate) const ONE_ROOT: &str = r#"[{"uri":"file:///tmp/walk","name":"walk \u0
 pub(crate) const TWO_ROOTS: &str = r#"[{"uri":"file:///one"},{"uri":"file:///two","name":"two"}]"#;
 
 const SAMPLE: &str = r#"{"role":"assistant","content":{"type":"text","text":"a \"sampled\" text \ud83d\ude00"},"model":"walker-1","stopReason":"endTurn","_meta":{"big":12345678901234567890,"float":1.0}}"#;
+const REFUSAL: &str =
+    r#""error":{"code":-1,"message":"the user \u00e9 refused","data":{"n":1.50,"why":[null,{}]}}"#;
 const FORM: &str = r#"{"action":"accept","content":{"name":"Ann \u00d8","check":true,"email":"ann@example.com","homepage":"https://example.com/~ann","birthdate":"1990-01-02","integer":42,"number":3.50,"untitledSingleSelectEnum":"Ross","untitledMultipleSelectEnum":["Piano","Bass"],"titledSingleSelectEnum":"hero-2","titledMultipleSelectEnum":["fish-1"],"legacyTitledEnum":"pet-2","favoriteColor":"Blue","agreeToTerms":true}}"#;
 
 /// Answers everything a server may ask.
@@ -28,6 +30,7 @@ fn answer(asked: &Heard, roots: &str) -> String {
         "ping" => result("{}"),
         "roots/list" => result(&format!(r#"{{"roots":{roots}}}"#)),
         "sampling/createMessage" if is_task => task("sampling-task", "working"),
+        "sampling/createMessage" if asked.raw.contains("refused") => REFUSAL.to_owned(),
         "sampling/createMessage" => result(SAMPLE),
         "elicitation/create" if is_task => task("elicitation-task", "input_required"),
         "elicitation/create" if params["mode"] == "url" => result(r#"{"action":"accept"}"#),

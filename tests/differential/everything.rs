@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use serde_json::Value;
-
 use crate::{
     answers::TWO_ROOTS,
     conversation::Heard,
@@ -37,6 +35,28 @@ fn all_but_tasks(walker: &mut Walker) {
     log(walker);
     what_is_wrong(walker);
     walker.step("ping", "ping", "", &[]);
+    if walker.revision.has_batches {
+        walker.batch(
+            &[
+                ("ping", ""),
+                (
+                    "tools/call",
+                    r#"{"name":"echo","arguments":{"message":"one of many"}}"#,
+                ),
+                ("prompts/get", r#"{"name":"nonesuch"}"#),
+                (
+                    "resources/read",
+                    r#"{"uri":"demo://resource/dynamic/text/3"}"#,
+                ),
+                (
+                    "tools/call",
+                    r#"{"name":"trigger-sampling-request","arguments":{"prompt":"in a batch"}}"#,
+                ),
+                ("tools/list", ""),
+            ],
+            &["sampling/createMessage"],
+        );
+    }
 }
 
 /// The server asks for the roots by itself a moment after `initialize`, or when the tool is called
@@ -174,6 +194,11 @@ fn questions(walker: &mut Walker) {
     walker.call(
         "trigger-sampling-request",
         r#"{"prompt":"why \u00e9 \"so\"?","maxTokens":7}"#,
+        &["sampling/createMessage"],
+    );
+    walker.call(
+        "trigger-sampling-request",
+        r#"{"prompt":"this will be refused"}"#,
         &["sampling/createMessage"],
     );
     if !walker.revision.can_elicit {

@@ -18,6 +18,8 @@ use crate::{
 pub(crate) struct Revision {
     /// Its date.
     pub(crate) name: &'static str,
+    /// Its clients may send several messages at once.
+    pub(crate) has_batches: bool,
     /// The client's raw capabilities.
     capabilities: &'static str,
     pub(crate) can_elicit: bool,
@@ -28,24 +30,28 @@ pub(crate) struct Revision {
 pub(crate) const REVISIONS: [Revision; 4] = [
     Revision {
         name: "2024-11-05",
+        has_batches: false,
         capabilities: r#"{"roots":{"listChanged":true},"sampling":{}}"#,
         can_elicit: false,
         has_tasks: false,
     },
     Revision {
         name: "2025-03-26",
+        has_batches: true,
         capabilities: r#"{"roots":{"listChanged":true},"sampling":{}}"#,
         can_elicit: false,
         has_tasks: false,
     },
     Revision {
         name: "2025-06-18",
+        has_batches: false,
         capabilities: r#"{"roots":{"listChanged":true},"sampling":{},"elicitation":{}}"#,
         can_elicit: true,
         has_tasks: false,
     },
     Revision {
         name: "2025-11-25",
+        has_batches: false,
         capabilities: r#"{"roots":{"listChanged":true},"sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}},"tasks":{"list":{},"cancel":{},"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}}}"#,
         can_elicit: true,
         has_tasks: true,
@@ -183,12 +189,27 @@ impl Walker {
     ) -> Value {
         let outcome = self.conversation.ask(method, params);
         let mut heard = outcome.before;
+        self.await_all(&mut heard, expected);
+        let answer = outcome.reply.json();
+        heard.push(outcome.reply);
+        self.keep(name, heard);
+        for (kind, list, member) in LISTS {
+            for item in answer[list].as_array().into_iter().flatten() {
+                self.listed
+                    .push(format!("{kind} {}", item[member].as_str().unwrap()));
+            }
+        }
+        answer
+    }
+
+    /// Waits for what is expected and has not come.
+    fn await_all(&mut self, heard: &mut Vec<Heard>, expected: &[&str]) {
         let is = |heard: &Heard, expected: &str| match expected.split_once(' ') {
             Some((method, part)) => heard.method == method && heard.raw.contains(part),
             None => heard.method == expected,
         };
         let mut missing: Vec<&str> = expected.to_vec();
-        for message in &heard {
+        for message in &*heard {
             if let Some(at) = missing.iter().position(|expected| is(message, expected)) {
                 missing.remove(at);
             }
@@ -204,16 +225,14 @@ impl Walker {
                 }),
             }
         }
-        let answer = outcome.reply.json();
-        heard.push(outcome.reply);
-        self.keep(name, heard);
-        for (kind, list, member) in LISTS {
-            for item in answer[list].as_array().into_iter().flatten() {
-                self.listed
-                    .push(format!("{kind} {}", item[member].as_str().unwrap()));
-            }
-        }
-        answer
+    }
+
+    /// Asks several things at once.
+    pub(crate) fn batch(&mut self, requests: &[(&str, &str)], expected: &[&str]) {
+        let (answers, mut heard) = self.conversation.ask_batch(requests);
+        self.await_all(&mut heard, expected);
+        heard.extend(answers);
+        self.keep("a batch", heard);
     }
 
     /// Calls a tool with raw arguments.

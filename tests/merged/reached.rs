@@ -21,7 +21,7 @@ fn arguments(tool: &str) -> &'static str {
 }
 
 /// Answers that let every tool end.
-fn answer(method: &str) -> String {
+pub(crate) fn answer(method: &str) -> String {
     let result = match method {
         "roots/list" => r#"{"roots":[]}"#,
         "sampling/createMessage" => {
@@ -33,12 +33,12 @@ fn answer(method: &str) -> String {
     format!(r#""result":{result}"#)
 }
 
-fn open() -> Stage {
+pub(crate) fn open() -> Stage {
     Stage::open(|asked| answer(&asked.method))
 }
 
 /// The member of each item of a whole list.
-fn listed(stage: &Stage, method: &str, list: &str, member: &str) -> Vec<String> {
+pub(crate) fn listed(stage: &Stage, method: &str, list: &str, member: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut cursor = String::new();
     loop {

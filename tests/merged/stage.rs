@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use shardgate::settings::FailMode;
+
 use crate::{
     between::Recorder,
     conversation::{Answers, Conversation, Heard},
     peers::{Server, Shared},
-    support::{Gateway, Plan},
+    support::{Gateway, PATIENCE, Plan},
 };
 
 /// The servers' keys.
@@ -39,6 +41,14 @@ pub(crate) struct Stage {
 impl Stage {
     /// Starts it, with a client that answers the servers' questions so.
     pub(crate) fn open(answers: impl Fn(&Heard) -> String + Send + Sync + 'static) -> Self {
+        Self::open_with_pages(0, answers)
+    }
+
+    /// The same with so many items on a page of a list; 0: all of them.
+    pub(crate) fn open_with_pages(
+        page_items_max: usize,
+        answers: impl Fn(&Heard) -> String + Send + Sync + 'static,
+    ) -> Self {
         let servers = SERVERS.get(start);
         let recorders: Vec<Recorder> = servers
             .iter()
@@ -48,7 +58,14 @@ impl Stage {
             .into_iter()
             .zip(recorders.iter().map(|recorder| recorder.url.as_str()))
             .collect();
-        let gateway = Plan::of(&backends).start();
+        let gateway = Plan::of(&backends)
+            .settings(move |settings| {
+                settings.limits.page_items_max = page_items_max;
+                // A server that is late would be left out.
+                settings.upstream.fail_mode = FailMode::Closed;
+                settings.timeouts.initialize = PATIENCE;
+            })
+            .start();
         let url = format!("http://{}/servers/main/mcp", gateway.address);
         let answers: Answers = Arc::new(answers);
         let client = Conversation::open(&url, REVISION, CAPABILITIES, answers);

@@ -178,6 +178,44 @@ impl Asker {
         Outcome { reply, before }
     }
 
+    /// Sends a request with a raw id and gives what comes back, as it comes.
+    pub(crate) fn start(&self, id: &str, method: &str, params: &str) -> Messages {
+        let params = member(params);
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}"{params}}}"#);
+        let mut connection = Connection::open(self.address);
+        connection.send(self.post(&body).bytes());
+        Messages::of(connection)
+    }
+
+    /// Sends requests as one batch; each is a method and raw params. Gives their answers in order,
+    /// whatever order and form they came in, and what came before them.
+    pub(crate) fn ask_batch(&self, requests: &[(&str, &str)]) -> (Vec<Heard>, Vec<Heard>) {
+        let bodies: Vec<String> = requests
+            .iter()
+            .enumerate()
+            .map(|(number, (method, params))| {
+                let params = member(params);
+                format!(r#"{{"jsonrpc":"2.0","id":"batch-{number}","method":"{method}"{params}}}"#)
+            })
+            .collect();
+        let mut connection = Connection::open(self.address);
+        connection.send(self.post(&format!("[{}]", bodies.join(","))).bytes());
+        let mut messages = Messages::of(connection);
+        assert_eq!(messages.head.status, 200, "{}", messages.text);
+        let (mut answers, mut before) = (Vec::new(), Vec::new());
+        while answers.len() < requests.len() {
+            let heard = messages.next().expect("the whole batch is answered");
+            if matches!(heard.kind, Kind::Result | Kind::Error) {
+                answers.push(heard);
+            } else {
+                self.attend(&heard);
+                before.push(heard);
+            }
+        }
+        answers.sort_by_key(|heard| heard.id.clone());
+        (answers, before)
+    }
+
     /// Answers it, if it is a request.
     fn attend(&self, heard: &Heard) {
         if heard.kind == Kind::Request {
@@ -195,12 +233,14 @@ fn member(params: &str) -> String {
 }
 
 /// The messages of an answer: one, or an event stream's in any dialect, as they come.
-struct Messages {
+pub(crate) struct Messages {
     head: Response,
     /// What brings more; `None`: all is there.
     connection: Option<Connection>,
     /// Lines of an event stream.
     text: String,
+    /// The rest of an array.
+    batch: VecDeque<Heard>,
 }
 
 impl Messages {
@@ -213,6 +253,7 @@ impl Messages {
                 head,
                 connection: Some(connection),
                 text: String::new(),
+                batch: VecDeque::new(),
             };
         }
         let head = connection.read_body("POST", head);
@@ -224,12 +265,16 @@ impl Messages {
             head,
             connection: None,
             text,
+            batch: VecDeque::new(),
         }
     }
 
     /// The next one; `None` at the end.
-    fn next(&mut self) -> Option<Heard> {
+    pub(crate) fn next(&mut self) -> Option<Heard> {
         loop {
+            if let Some(heard) = self.batch.pop_front() {
+                return Some(heard);
+            }
             if let Some((block, rest)) = self.text.split_once("\n\n") {
                 let data: Vec<&str> = block
                     .lines()
@@ -239,7 +284,10 @@ impl Messages {
                 let data = data.join("\n");
                 self.text = rest.to_owned();
                 // Not a comment, and not the event that only brings an id.
-                if !data.is_empty() {
+                if data.starts_with('[') {
+                    let all: Vec<&RawValue> = serde_json::from_str(&data).unwrap();
+                    self.batch = all.into_iter().map(|one| Heard::parse(one.get())).collect();
+                } else if !data.is_empty() {
                     return Some(Heard::parse(&data));
                 }
                 continue;
