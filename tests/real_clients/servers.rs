@@ -70,3 +70,8 @@ fn sdk1_tours_two_servers_at_once() {
 fn client2_tours_two_servers_at_once() {
     tour(Client::Client2, &["legacy", "auto"]);
 }
+
+#[test]
+fn python_tours_two_servers_at_once() {
+    tour(Client::Python, &["legacy", "auto"]);
+}
