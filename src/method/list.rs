@@ -2,8 +2,8 @@
 //!
 //! All pages of all backends are one page of ours, unless they are more than is asked of a backend
 //! at a time, or the operator wants smaller pages: then our cursor says where each backend stands.
-//! Backends that fail are left out and named in the result's `_meta`; they are not in the cursor, so
-//! no client loops for them (market.md S1).
+//! Backends that fail are left out and named in the result's `_meta`; they are not in the cursor,
+//! so no client loops for them (market.md S1).
 
 use std::{rc::Rc, time::Duration};
 
