@@ -4,12 +4,13 @@
 //! machine does meanwhile hits all of them; a ratio is taken between samples of one cycle, and the
 //! median of the cycles is reported.
 
+mod list;
 mod outcome;
 mod shards;
 mod size;
 mod speed;
 
-use std::{collections::BTreeSet, fs, io, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use loadgen::{backend::BackendFault, run::Pattern};
 
@@ -72,6 +73,7 @@ pub fn compare(options: CompareOptions) -> Result<Outcome, CompareFault> {
     };
     bench.speed();
     bench.shards();
+    bench.list();
     bench.size();
     let options = &bench.options;
     let driver = bench.backends.driver();
@@ -109,6 +111,18 @@ impl Bench {
         driver: &'static str,
         cpus: &[usize],
     ) -> Option<Contestant> {
+        let backends = self.backends.addresses();
+        self.gateway_before(label, driver, cpus, &backends)
+    }
+
+    /// A gateway in front of these backends.
+    fn gateway_before(
+        &mut self,
+        label: &'static str,
+        driver: &'static str,
+        cpus: &[usize],
+        backends: &[(Case, SocketAddr)],
+    ) -> Option<Contestant> {
         let program = self.options.gateway.clone();
         let plan = GatewayPlan {
             label,
@@ -116,7 +130,7 @@ impl Bench {
             driver,
             cpus,
         };
-        let started = Contestant::gateway(&self.folder, &plan, &self.backends.addresses());
+        let started = Contestant::gateway(&self.folder, &plan, backends);
         self.admit(label, started)
     }
 
@@ -127,6 +141,7 @@ impl Bench {
             connections,
             sessions: None,
             pattern,
+            rate: None,
             cpu: self.options.load_cpu,
             // Long enough for connections to reach their shard and caches to fill.
             warm_up: (duration / 4).max(Duration::from_millis(100)),
