@@ -64,6 +64,8 @@ struct Bench {
 pub fn compare(options: CompareOptions) -> Result<Outcome, CompareFault> {
     let folder = std::env::temp_dir().join(format!("bench-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
+    // Thousands of connections are held at a time; who has fewer descriptors is told by the rows.
+    let _ = ::shards::topology::raise_descriptor_limit();
     let backends = Backends::start(options.load_cpu)?;
     let mut bench = Bench {
         options,

@@ -14,8 +14,8 @@ use crate::{
     sample::median,
 };
 
-/// How many are held of what is weighed.
-const HELD: usize = 2000;
+/// How many are held of what is weighed: the kernel may give memory by 2 MiB pages.
+const HELD: usize = 8000;
 /// How many are held before the first reading, so that pools and tables have their first pages.
 const HELD_FIRST: usize = 64;
 /// Rest before memory is read.
