@@ -11,7 +11,7 @@ use shards::{MovedSocket, Stream, clock::coarse_ms, deadline::now_ms, stream::RE
 
 use crate::{
     http::{
-        ChunkDecoder, Framing, HttpRefusal, Method, Parsed, RequestHead, header_values,
+        ChunkDecoder, Framing, HttpRefusal, KnownHead, Method, Parsed, RequestHead, header_values,
         parse_request,
     },
     link::Link,
@@ -92,6 +92,8 @@ struct Connection {
     /// Requests that came soon after the last reply, up to [`BUSY_COUNT`].
     soon_count: u8,
     replied_ms: u64,
+    /// The last request's head, while requests come soon.
+    known: Option<Box<KnownHead>>,
     open: OpenCount,
 }
 
@@ -141,6 +143,7 @@ impl Connection {
             buffer,
             soon_count: 0,
             replied_ms: 0,
+            known: None,
             open,
         }
     }
@@ -182,6 +185,7 @@ impl Connection {
             .deadline()
             .arm_idle(self.shard.settings.timeouts.idle);
         if self.soon_count < BUSY_COUNT {
+            self.known = None;
             self.link.readable().await;
         }
         let (result, buffer) = self.link.read(self.shard.shard.buffers.take()).await;
@@ -284,11 +288,9 @@ impl Connection {
         )
     }
 
-    /// Reads a head and its body out of the buffer and the connection. The request's `Origin` is
-    /// told apart: a page may read why it was refused (market.md S11).
-    async fn read(&mut self, origin: &mut Option<Box<[u8]>>) -> Next {
-        let timeouts = &self.shard.settings.timeouts;
-        let (head_limit, body_limit) = (timeouts.head, timeouts.body);
+    /// Reads a head into the buffer, if it is not there, and out of it.
+    async fn read_head(&mut self, origin: &mut Option<Box<[u8]>>) -> Result<RequestHead, Next> {
+        let head_limit = self.shard.settings.timeouts.head;
         let mut started_ms = None;
         let head = loop {
             match parse_request(&self.buffer, &self.shard.head_limits) {
@@ -296,16 +298,37 @@ impl Connection {
                 Ok(Parsed::Partial) => {}
                 Err(refusal) => {
                     *origin = header_values(&self.buffer, "origin").next().map(Box::from);
-                    return Next::Refused(refusal);
+                    return Err(Next::Refused(refusal));
                 }
             }
             // The limit counts from the first look at a head that is not whole.
             let started_ms = *started_ms.get_or_insert_with(now_ms);
             let spent = Duration::from_millis(now_ms() - started_ms);
-            if let Err(next) = self.fill(head_limit.saturating_sub(spent)).await {
-                return next;
-            }
+            self.fill(head_limit.saturating_sub(spent)).await?;
         };
+        if self.soon_count == BUSY_COUNT {
+            self.known = KnownHead::remember(self.known.take(), &self.buffer, &head);
+        }
+        Ok(head)
+    }
+
+    /// The head in the buffer, if it is the last one again.
+    fn known_head(&self) -> Option<RequestHead> {
+        let known = self.known.as_ref()?;
+        known.recognise(&self.buffer, &self.shard.head_limits)
+    }
+
+    /// Reads a head and its body out of the buffer and the connection. The request's `Origin` is
+    /// told apart: a page may read why it was refused (market.md S11).
+    async fn read(&mut self, origin: &mut Option<Box<[u8]>>) -> Next {
+        let head = match self.known_head() {
+            Some(head) => head,
+            None => match self.read_head(origin).await {
+                Ok(head) => head,
+                Err(next) => return next,
+            },
+        };
+        let body_limit = self.shard.settings.timeouts.body;
         *origin = head.origin.map(|span| span.slice(&self.buffer).into());
         match head.framing {
             Framing::NoBody => Next::Request(self.cut(head, 0)),

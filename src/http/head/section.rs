@@ -31,6 +31,7 @@ impl<'a> Section<'a> {
                 keep_alive: false,
                 expect_continue: false,
                 upgrade: false,
+                content_length: None,
                 host: None,
                 authorization: None,
                 session_id: None,
@@ -83,7 +84,10 @@ impl<'a> Section<'a> {
             13 if is("authorization") => once(&mut head.authorization, value)?,
             13 if is("last-event-id") => once(&mut head.last_event_id, value)?,
             14 if is("mcp-session-id") => once(&mut head.session_id, value)?,
-            14 if is("content-length") => self.content_length.add(bytes),
+            14 if is("content-length") => {
+                head.content_length = Some(value);
+                self.content_length.add(bytes);
+            }
             17 if is("transfer-encoding") => self.transfer_encoding.add(bytes),
             // Readers that fold `_` into `-` would see a framing header where we see none.
             14 if is("content_length") => return Err(FRAMING_LOOKALIKE),
