@@ -305,6 +305,9 @@ const VERSION_LINE_LEN: usize = b"HTTP/1.1\r\n".len();
 /// The version and the line end after it. A version is refused only once its line is well-formed,
 /// so that half of it never gets another verdict than the whole.
 fn version(rest: &[u8]) -> Result<Parsed<u8>, HttpRefusal> {
+    if rest.starts_with(b"HTTP/1.1\r\n") {
+        return Ok(Parsed::Complete(1));
+    }
     let shape = b"HTTP/d.d\r\n";
     let front = &rest[..rest.len().min(VERSION_LINE_LEN)];
     for (&byte, &expected) in front.iter().zip(shape) {

@@ -172,6 +172,12 @@ fn plain_len(bytes: &[u8]) -> usize {
     at
 }
 
+/// Equal but for case. What is written as we write it, which is nearly all, costs one comparison.
+#[inline]
+pub(super) fn is_word(written: &[u8], wanted: &[u8]) -> bool {
+    written == wanted || written.eq_ignore_ascii_case(wanted)
+}
+
 /// RFC 9110 section 5.6.3.
 #[inline]
 pub(super) fn is_ows(byte: u8) -> bool {

@@ -5,7 +5,7 @@
 
 use super::{HttpRefusal, Method, RequestHead, RequestLine, Span};
 use crate::http::framing::{Framing, FramingInputs, Seen, decide};
-use crate::http::line::list_members;
+use crate::http::line::{is_word, list_members};
 use crate::http::target::check_host;
 
 /// A header section while it is read.
@@ -66,7 +66,7 @@ impl<'a> Section<'a> {
     ) -> Result<(), HttpRefusal> {
         let bytes = value.slice(view);
         let written = name.slice(view);
-        let is = |wanted: &str| written.eq_ignore_ascii_case(wanted.as_bytes());
+        let is = |wanted: &str| is_word(written, wanted.as_bytes());
         let head = &mut self.head;
         // By length first: most lines then cost one comparison or none.
         match written.len() {
