@@ -10,8 +10,8 @@ use std::{
 use crate::{
     auth::{SignatureAlgorithm, SigningKey, VerificationKeys, load_or_create_secret},
     config::{
-        document::{Document, parse_document},
-        user_config::Severity,
+        document::{Document, parse_document_under},
+        user_config::{DocumentRules, Severity},
     },
     settings::{RedisConnection, Settings, StoreSource, UpstreamMode},
     tls::{self, Roots},
@@ -62,7 +62,7 @@ impl Prepared {
         let upstream_tls = keep(tls::client(roots, identity), &mut faults);
         let redis_tls = redis_tls(&settings, &mut faults);
         let document = match &settings.store.source {
-            StoreSource::File(path) => match read_documents(path) {
+            StoreSource::File(path) => match read_documents(path, document_rules(&settings)) {
                 Ok(document) => document,
                 Err(lines) => {
                     faults.extend(lines);
@@ -160,8 +160,15 @@ pub fn redis_tls(
     }
 }
 
+/// What the documents of these settings may ask for.
+pub fn document_rules(settings: &Settings) -> DocumentRules {
+    DocumentRules {
+        allow_stdio: settings.upstream.allow_stdio,
+    }
+}
+
 /// Reads a document, or all `*.json` of a folder in the order of their names.
-pub fn read_documents(path: &Path) -> Result<Document, Vec<String>> {
+pub fn read_documents(path: &Path, rules: DocumentRules) -> Result<Document, Vec<String>> {
     let unreadable = |path: &Path, error| vec![format!("{}: {error}", path.display())];
     let mut files: Vec<PathBuf> = if path.is_dir() {
         fs::read_dir(path)
@@ -182,7 +189,7 @@ pub fn read_documents(path: &Path) -> Result<Document, Vec<String>> {
         let label = file.display().to_string();
         match fs::read_to_string(&file) {
             Err(error) => faults.push(format!("{label}: {error}")),
-            Ok(text) => match parse_document(&text, &label) {
+            Ok(text) => match parse_document_under(rules, &text, &label) {
                 Ok(document) => documents.push((label, document)),
                 // Each names its file and place; warnings can wait until the document is usable.
                 Err(findings) => faults.extend(

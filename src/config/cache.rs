@@ -135,6 +135,9 @@ impl ConfigCache {
         match fetched {
             Ok(Fetched::Config(config, fingerprint)) => {
                 shard.numbers.configs_loaded.add(1);
+                if config.has_unusable_child() {
+                    crate::log::stdio_refused();
+                }
                 let user = Rc::new(CompiledUser::new(&config, &shard.upstream.targets));
                 if entries.len() >= USERS_MAX && !entries.contains_key(subject) {
                     make_room(&mut entries);

@@ -6,9 +6,10 @@
 use std::{collections::HashMap, rc::Rc, sync::Arc};
 
 use crate::{
-    config::user_config::{self, UserConfig, is_protected_header},
+    bridge::HEADER_PREFIX,
+    config::user_config::{self, Transport, UserConfig, is_protected_header},
     route::family::Family,
-    upstream::target::{Target, Targets},
+    upstream::target::{Behind, OwnLines, Target, Targets},
 };
 
 /// One user's virtual hosts.
@@ -55,6 +56,8 @@ pub struct Backend {
     pub pass_headers: Vec<Box<str>>,
     /// Headers set on every request: lower-case name, value.
     pub add_headers: Vec<(Box<str>, Box<str>)>,
+    /// Header lines of the gateway's own, which no configuration changes.
+    pub own_lines: OwnLines,
 }
 
 /// The resources and templates of a backend that a caller may see and read: those with one of the
@@ -140,7 +143,14 @@ impl VirtualHost {
 
 impl Backend {
     fn new(key: &str, config: &user_config::BackendConfig, targets: &Targets) -> Option<Self> {
-        let (target, path) = targets.of_url(&config.url)?;
+        let (target, path, own_lines) = match config.transport {
+            Transport::StreamableHttp => {
+                let (target, path) = targets.of_url(&config.url)?;
+                (target, path, OwnLines::default())
+            }
+            Transport::Sse => targets.of_bridge(Behind::Sse(&config.url))?,
+            Transport::Stdio => targets.of_bridge(Behind::Stdio(config.stdio.as_ref()?))?,
+        };
         let mut alias_of: HashMap<Box<str>, Box<str>> = HashMap::new();
         // Ascending aliases, so the smallest one of a tool is kept.
         for (alias, original) in &config.tool_name_aliases {
@@ -156,6 +166,7 @@ impl Backend {
         let is_free = |name: &str| {
             !is_protected_header(name)
                 && name != "accept-encoding"
+                && !name.starts_with(HEADER_PREFIX)
                 && !removed.iter().any(|gone| gone == name)
                 && is_token(name)
         };
@@ -188,6 +199,7 @@ impl Backend {
             }),
             pass_headers,
             add_headers,
+            own_lines,
         })
     }
 

@@ -63,6 +63,14 @@ fn search_path() -> String {
     format!("{prefix}:{}", std::env::var("PATH").unwrap_or_default())
 }
 
+/// A program of the peers, and the `PATH` it needs.
+pub(crate) fn program(name: &str) -> (PathBuf, String) {
+    let path = search_path();
+    let mut folders = path.split(':').map(|folder| Path::new(folder).join(name));
+    let found = folders.find(|program| program.exists()).unwrap();
+    (found, path)
+}
+
 fn peer(name: &str) -> PathBuf {
     root().join("tests/peers").join(name)
 }
@@ -162,22 +170,27 @@ impl Server {
 
     /// The reference server `server-everything`.
     pub(crate) fn everything() -> Self {
-        Self::on_free_port("everything.sh")
+        Self::on_free_port("everything.sh", &[])
+    }
+
+    /// The same over HTTP+SSE.
+    pub(crate) fn everything_sse() -> Self {
+        Self::on_free_port("everything.sh", &["sse"])
     }
 
     /// `server-memory`, a stdio server behind supergateway.
     pub(crate) fn memory() -> Self {
-        Self::on_free_port("memory.sh")
+        Self::on_free_port("memory.sh", &[])
     }
 
     /// These servers take no port 0, and somebody may take the port that was free: again then.
-    fn on_free_port(script: &str) -> Self {
+    fn on_free_port(script: &str, more: &[&str]) -> Self {
         for _ in 0..5 {
             let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
             let port = free.local_addr().unwrap().port();
             drop(free);
             let mut command = Command::new(peer(script));
-            command.arg(port.to_string());
+            command.arg(port.to_string()).args(more);
             if let Some(server) = Self::start(command) {
                 return server;
             }

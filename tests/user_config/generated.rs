@@ -41,6 +41,7 @@ fn backends() -> impl Strategy<Value = BackendConfig> {
             allowed_resource_uris: None,
             transport,
             protocol: None,
+            stdio: None,
         },
     )
 }
