@@ -133,6 +133,26 @@ fn a_client_of_2025_11_25_hears_the_same() {
 }
 
 #[test]
+fn a_client_of_2024_11_05_hears_the_same_over_sse() {
+    everything_is_the_same(Form::Sse, REVISIONS[0]);
+}
+
+#[test]
+fn a_client_of_2025_11_25_hears_the_same_over_sse() {
+    everything_is_the_same(Form::Sse, REVISIONS[3]);
+}
+
+#[test]
+fn a_client_of_2024_11_05_hears_the_same_of_a_child() {
+    everything_is_the_same(Form::Stdio, REVISIONS[0]);
+}
+
+#[test]
+fn a_client_of_2025_11_25_hears_the_same_of_a_child() {
+    everything_is_the_same(Form::Stdio, REVISIONS[3]);
+}
+
+#[test]
 fn a_fastmcp_server_of_event_streams_is_the_same() {
     fastmcp_is_the_same(false);
 }
