@@ -309,8 +309,8 @@ impl Messages {
                     .map(str::trim_start)
                     .collect();
                 let data = data.join("\n");
-                let ids = block.lines().filter_map(|line| line.strip_prefix("id:"));
-                if let Some(id) = ids.last() {
+                let mut ids = block.lines().filter_map(|line| line.strip_prefix("id:"));
+                if let Some(id) = ids.next_back() {
                     self.last_id = Some(id.trim_start().to_owned());
                 }
                 self.text = rest.to_owned();
