@@ -14,6 +14,7 @@ use crate::{
     config::{cache::ConfigCache, document::Document},
     control::Snapshot,
     http::HeadLimits,
+    prepare::Tls,
     request::Forwarded,
     route::cursor::CursorKey,
     session::{IdKeys, SessionTable, streams::EventBudget},
@@ -31,6 +32,8 @@ pub enum ToShard {
     End,
     /// The file store's documents changed.
     Document(Arc<Document>),
+    /// Certificates changed: for new connections.
+    Tls(Tls),
     /// A name was resolved.
     Resolved(resolve::Answer),
     /// Somebody wants to know how things are.
@@ -72,7 +75,7 @@ pub struct ShardState {
     /// What happens when some backends fail.
     pub fail_mode: FailMode,
     /// TLS of the TLS listener.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub tls: RefCell<Option<Arc<rustls::ServerConfig>>>,
     /// Index of the TLS listener group.
     pub tls_listener: Option<u8>,
     /// Counters.

@@ -9,6 +9,7 @@ mod reader;
 
 use std::collections::BTreeMap;
 
+use super::credential::BackendAuth;
 use super::user_config::{
     BACKEND_FIELDS, BackendConfig, BackendProtocol, Transport, UrlFault, UserConfig, VirtualHost,
     check_url,
@@ -236,6 +237,11 @@ fn backend_from_map(
             }
             "protocol" => {
                 backend.protocol = reader.text_or_skip()?.and_then(BackendProtocol::from_name);
+            }
+            // Not looked at: it makes the backend unusable, see `credential`.
+            "auth" => {
+                reader.skip()?;
+                backend.auth = Some(BackendAuth::Unread);
             }
             _ => reader.skip()?,
         }

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 pub use address::{UrlFault, check_url};
 pub use check::{Finding, Severity, is_protected_header};
 
+use super::credential::{BackendAuth, Credential};
+
 /// Everything one user may reach (contextforge.md section 3.2).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserConfig {
@@ -29,7 +31,7 @@ pub struct VirtualHost {
 }
 
 /// The wire names of a backend's fields. Each may stand once; the first one must stand.
-pub(super) const BACKEND_FIELDS: [&str; 12] = [
+pub(super) const BACKEND_FIELDS: [&str; 13] = [
     "url",
     "name",
     "passthrough_headers",
@@ -42,6 +44,7 @@ pub(super) const BACKEND_FIELDS: [&str; 12] = [
     "allowed_resource_uris",
     "transport",
     "protocol",
+    "auth",
 ];
 
 /// One MCP server behind a virtual host.
@@ -93,6 +96,16 @@ pub struct BackendConfig {
         deserialize_with = "present"
     )]
     pub protocol: Option<BackendProtocol>,
+    /// A credential of the gateway's own for the backend; our extension, of local files only.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub auth: Option<BackendAuth>,
+    /// What `auth` names, once it was fetched.
+    #[serde(skip)]
+    pub credential: Option<Credential>,
 }
 
 // An optional field may be left out, but contextforge.md section 3.2 makes no field nullable.
@@ -218,6 +231,7 @@ mod tests {
             "allowed_resource_uris",
             "transport",
             "protocol",
+            "auth",
         ] {
             let text = format!(r#"{{"url":"http://a/","{field}":null}}"#);
             assert!(

@@ -40,7 +40,7 @@ pub fn accepted(shard: &Rc<ShardState>, stream: Stream, peer: SocketAddr, listen
     let open = OpenCount::new(&shard);
     shards::spawn(async move {
         let link = if shard.tls_listener == Some(listener) {
-            let Some(config) = shard.tls.clone() else {
+            let Some(config) = shard.tls.borrow().clone() else {
                 return;
             };
             // Nothing has been asked yet: a drain need not wait for it.

@@ -40,7 +40,7 @@ fn backends() -> impl Strategy<Value = BackendConfig> {
             allowed_prompt_names: lists.4,
             allowed_resource_uris: None,
             transport,
-            protocol: None,
+            ..BackendConfig::default()
         },
     )
 }
