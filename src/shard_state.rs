@@ -11,7 +11,7 @@ use shards::{Shard, deadline::now_ms};
 use crate::{
     access::AccessRules,
     auth::{FingerprintKey, Principal, TokenCache, TokenRules, VerificationKeys},
-    config::{cache::ConfigCache, document::Document},
+    config::{cache::ConfigCache, compiled::VirtualHost, document::Document},
     control::Snapshot,
     http::HeadLimits,
     prepare::Tls,
@@ -105,6 +105,11 @@ impl ShardState {
         x ^= x >> 27;
         self.seed.set(x);
         x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Whether a request for all backends of `host` is refused when one of them fails.
+    pub fn fails_closed(&self, host: &VirtualHost) -> bool {
+        host.fail_mode.unwrap_or(self.fail_mode) == FailMode::Closed
     }
 
     /// Client connections this shard may have open: its share of the process's limit.

@@ -14,6 +14,8 @@ mod support;
 
 #[path = "guards/credentials.rs"]
 mod credentials;
+#[path = "guards/failure_mode.rs"]
+mod failure_mode;
 
 /// The text of the first content block of a call's result.
 fn text_of(response: &support::Response) -> String {

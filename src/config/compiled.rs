@@ -11,6 +11,7 @@ use crate::{
         user_config::{self, UserConfig, is_protected_header},
     },
     route::family::Family,
+    settings::FailMode,
     upstream::target::{Target, Targets},
 };
 
@@ -35,6 +36,8 @@ pub struct VirtualHost {
     pub is_single: bool,
     /// One key followed by `-` begins another: prefixes alone do not tell the backend.
     pub is_ambiguous: bool,
+    /// What happens when some backends fail, where it is not as the settings say.
+    pub fail_mode: Option<FailMode>,
 }
 
 /// One backend of a virtual host.
@@ -141,6 +144,7 @@ impl VirtualHost {
             aliases,
             is_single,
             is_ambiguous,
+            fail_mode: host.failure_mode,
         }
     }
 }

@@ -84,6 +84,11 @@ fn definitions() -> Value {
                     "maxProperties": 256,
                     "additionalProperties": {"$ref": "#/$defs/Backend"},
                 },
+                "failure_mode": {
+                    "description": "When some backends fail: open serves the others, closed \
+                                    refuses the request; as the settings say when absent.",
+                    "enum": ["open", "closed"],
+                },
             },
         },
         "Backend": backend(),

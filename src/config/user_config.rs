@@ -15,6 +15,7 @@ pub use address::{UrlFault, check_url};
 pub use check::{Finding, Severity, is_protected_header};
 
 use super::credential::{BackendAuth, Credential};
+use crate::settings::FailMode;
 
 /// Everything one user may reach (contextforge.md section 3.2).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +29,17 @@ pub struct UserConfig {
 pub struct VirtualHost {
     /// Backends by the key that prefixes their exposed names (contextforge.md section 5.3).
     pub backends: BTreeMap<String, BackendConfig>,
+    /// What happens when some of them fail; our extension, absent = as the settings say.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub failure_mode: Option<FailMode>,
 }
+
+/// The wire names of a virtual host's fields.
+pub(super) const HOST_FIELDS: [&str; 2] = ["backends", "failure_mode"];
 
 /// The wire names of a backend's fields. Each may stand once; the first one must stand.
 pub(super) const BACKEND_FIELDS: [&str; 13] = [

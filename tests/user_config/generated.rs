@@ -46,8 +46,13 @@ fn backends() -> impl Strategy<Value = BackendConfig> {
 }
 
 fn configs() -> impl Strategy<Value = UserConfig> {
-    let hosts = proptest::collection::btree_map("[a-f0-9-]{0,36}", backends(), 0..4)
-        .prop_map(|backends| VirtualHost { backends });
+    let hosts =
+        proptest::collection::btree_map("[a-f0-9-]{0,36}", backends(), 0..4).prop_map(|backends| {
+            VirtualHost {
+                backends,
+                ..VirtualHost::default()
+            }
+        });
     proptest::collection::btree_map("[a-f0-9]{0,32}", hosts, 0..4)
         .prop_map(|virtual_hosts| UserConfig { virtual_hosts })
 }

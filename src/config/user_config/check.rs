@@ -366,7 +366,11 @@ mod tests {
             .iter()
             .map(|(key, json)| ((*key).to_owned(), serde_json::from_str(json).unwrap()))
             .collect();
-        let virtual_hosts = [("v".to_owned(), VirtualHost { backends })].into();
+        let host = VirtualHost {
+            backends,
+            ..VirtualHost::default()
+        };
+        let virtual_hosts = [("v".to_owned(), host)].into();
         UserConfig { virtual_hosts }
     }
 
