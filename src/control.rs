@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use crossbeam_channel::Sender;
 use shards::{EngineCounters, shard::ShardHandle};
 use tokio::sync::{Notify, mpsc};
 pub use watch::Watched;
@@ -21,7 +22,10 @@ use crate::{
     admin, log,
     shard_state::ToShard,
     telemetry::{Latency, Numbers},
-    upstream::resolve::{Answer, Question},
+    upstream::{
+        health::{self, BackendHealth},
+        resolve::{Answer, Question},
+    },
 };
 
 /// How long a shard may take to report.
@@ -60,30 +64,43 @@ pub struct View {
 impl View {
     /// Asks all shards how they are; those that do not answer in time are missing.
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        let (sender, receiver) = crossbeam_channel::bounded(self.handles.len());
-        let mut expected = 0;
-        for handle in &self.handles {
-            expected += usize::from(handle.post(ToShard::Report(sender.clone())).is_ok());
-        }
-        drop(sender);
-        let mut snapshots = Vec::with_capacity(expected);
-        while snapshots.len() < expected {
-            match receiver.recv_timeout(REPORT_PATIENCE) {
-                Ok(snapshot) => snapshots.push(snapshot),
-                Err(_) => break,
-            }
-        }
+        let mut snapshots = self.ask(ToShard::Report);
         snapshots.sort_by_key(|snapshot| snapshot.shard);
         snapshots
     }
 
+    /// How backends are, as far as the shards tell in time.
+    pub fn backends(&self) -> Vec<BackendHealth> {
+        health::together(self.ask(ToShard::Backends))
+    }
+
+    /// The answers of all shards that answer in time.
+    fn ask<T>(&self, question: impl Fn(Sender<T>) -> ToShard) -> Vec<T> {
+        let (sender, receiver) = crossbeam_channel::bounded(self.handles.len());
+        let mut expected = 0;
+        for handle in &self.handles {
+            expected += usize::from(handle.post(question(sender.clone())).is_ok());
+        }
+        drop(sender);
+        let mut answers = Vec::with_capacity(expected);
+        while answers.len() < expected {
+            match receiver.recv_timeout(REPORT_PATIENCE) {
+                Ok(answer) => answers.push(answer),
+                Err(_) => break,
+            }
+        }
+        answers
+    }
+
     /// Whether requests can be served: all shards answer and can ask their store, no drain.
     pub fn is_ready(&self) -> bool {
-        if self.is_draining.load(Ordering::Relaxed) {
-            return false;
-        }
-        let snapshots = self.snapshots();
-        snapshots.len() == self.handles.len()
+        !self.is_draining.load(Ordering::Relaxed) && self.is_ready_by(&self.snapshots())
+    }
+
+    /// The same, when the shards have answered already.
+    pub fn is_ready_by(&self, snapshots: &[Snapshot]) -> bool {
+        !self.is_draining.load(Ordering::Relaxed)
+            && snapshots.len() == self.handles.len()
             && snapshots.iter().all(|snapshot| snapshot.is_store_ready)
     }
 }

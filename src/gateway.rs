@@ -13,8 +13,8 @@ use std::{
 };
 
 use shards::{
-    Arrival, Control, DriverChoice, Plan, Shard, Shards, Stream, listener::ListenerGroup,
-    topology::Topology,
+    Arrival, Control, DriverChoice, Plan, Shard, Shards, Stream, deadline::now_ms,
+    listener::ListenerGroup, topology::Topology,
 };
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -367,6 +367,10 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
             *state.upstream.tls.borrow_mut() = tls.upstream;
         }
         Control::Message(ToShard::Resolved(answer)) => state.upstream.resolver.answered(answer),
+        Control::Message(ToShard::Backends(asker)) => {
+            // The asker may have given up.
+            let _ = asker.try_send(state.upstream.targets.health(now_ms()));
+        }
         Control::Message(ToShard::Report(asker)) => {
             let targets = state.upstream.targets.all();
             let snapshot = Snapshot {
@@ -466,6 +470,7 @@ fn build(
                 fan_out: times.initialize,
                 client_answer: times.client_answer,
                 heartbeat: times.heartbeat_interval,
+                in_flight_max: settings.upstream.concurrency_max,
                 idle_per_target_max: settings.upstream.idle_per_backend_max,
                 idle_ms_max: UPSTREAM_IDLE_MS_MAX,
                 reply_bytes_max: limits.response_bytes_max,

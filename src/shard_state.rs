@@ -20,7 +20,7 @@ use crate::{
     session::{IdKeys, SessionTable, streams::EventBudget},
     settings::{FailMode, Settings},
     telemetry::{Latency, Numbers},
-    upstream::{Upstream, resolve},
+    upstream::{Upstream, health::TargetHealth, resolve},
 };
 
 /// What the control thread tells a shard.
@@ -38,6 +38,8 @@ pub enum ToShard {
     Resolved(resolve::Answer),
     /// Somebody wants to know how things are.
     Report(crossbeam_channel::Sender<Snapshot>),
+    /// Or how backends are.
+    Backends(crossbeam_channel::Sender<Vec<TargetHealth>>),
 }
 
 /// One shard's state.

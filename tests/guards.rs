@@ -12,10 +12,14 @@ mod process;
 #[path = "support/support.rs"]
 mod support;
 
+#[path = "guards/busy.rs"]
+mod busy;
 #[path = "guards/credentials.rs"]
 mod credentials;
 #[path = "guards/failure_mode.rs"]
 mod failure_mode;
+#[path = "guards/health.rs"]
+mod health;
 
 /// The text of the first content block of a call's result.
 fn text_of(response: &support::Response) -> String {

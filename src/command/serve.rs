@@ -85,7 +85,7 @@ fn announce(gateway: &Gateway) {
     }
     if let Some(address) = gateway.admin_address {
         say(format_args!(
-            "  admin on http://{address} (/livez /readyz /metrics)"
+            "  admin on http://{address} (/livez /readyz /status /metrics)"
         ));
     }
     if !becomes_ready(gateway) {

@@ -194,11 +194,13 @@ impl Connection {
             Next::Refused(refusal) => {
                 let rules = &self.shard.access;
                 let origin = origin.filter(|origin| rules.check_origin(Some(origin)).is_ok());
+                let refusal = Refusal::Http(refusal);
+                self.shard.numbers.refused.count(&refusal);
                 let mut reply = self.reply(false, 1);
                 if let Some(origin) = origin {
                     reply.allow_origin(&origin);
                 }
-                let _ = reply.refuse(&Refusal::Http(refusal)).await;
+                let _ = reply.refuse(&refusal).await;
                 self.linger().await;
                 return Step::Close;
             }

@@ -176,6 +176,8 @@ pub struct Upstream {
     pub trust_bundle: Option<PathBuf>,
     /// What this client shows; there in the modes that need it.
     pub client: Option<ClientCertificate>,
+    /// Requests one shard has under way to one backend.
+    pub concurrency_max: u32,
     /// Idle connections one shard keeps to one backend.
     pub idle_per_backend_max: usize,
     /// What happens when some backends of a virtual host fail.

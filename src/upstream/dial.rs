@@ -33,6 +33,8 @@ pub struct UpstreamLimits {
     pub client_answer: Duration,
     /// A silent time after which an event stream gets a heartbeat.
     pub heartbeat: Duration,
+    /// Exchanges with a target under way.
+    pub in_flight_max: u32,
     /// Idle connections kept for a target.
     pub idle_per_target_max: usize,
     /// How long they are kept, ms.
@@ -87,8 +89,9 @@ impl Upstream {
             return Err(CallFault::CircuitOpen);
         }
         let result = Box::pin(self.dial_now(target)).await;
-        if result.is_err() {
+        if let Err(fault) = result {
             target.breaker.failed(now_ms());
+            target.remember(fault);
         }
         result
     }
