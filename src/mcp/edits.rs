@@ -3,18 +3,28 @@
 //! Owns: their order, and which of two that overlap counts.
 //! Never: reads the document.
 
+use smallvec::SmallVec;
+
 use crate::{http::Span, mcp::json};
+
+/// An id or a token fits without an allocation.
+type Bytes = SmallVec<[u8; 24]>;
 
 /// Replacements of spans of one document.
 #[derive(Debug, Default)]
 pub struct Edits {
-    list: Vec<(Span, Vec<u8>)>,
+    list: SmallVec<[(Span, Bytes); 4]>,
 }
 
 impl Edits {
     /// Replaces `span` by `bytes`; an empty span inserts.
     pub fn put(&mut self, span: Span, bytes: Vec<u8>) {
-        self.list.push((span, bytes));
+        self.list.push((span, Bytes::from_vec(bytes)));
+    }
+
+    /// Replaces `span` by a copy of `bytes`; an empty span inserts.
+    pub fn put_copy(&mut self, span: Span, bytes: &[u8]) {
+        self.list.push((span, Bytes::from_slice(bytes)));
     }
 
     /// Replaces the value at `span` by the JSON string that says `text`.
@@ -43,8 +53,8 @@ impl Edits {
 
     /// The edits as they stand in the document; those that `apply` leaves out are in it too.
     #[must_use]
-    pub fn sorted(&self) -> Vec<(Span, &[u8])> {
-        let mut list: Vec<(Span, &[u8])> = self
+    pub fn sorted(&self) -> SmallVec<[(Span, &[u8]); 4]> {
+        let mut list: SmallVec<[(Span, &[u8]); 4]> = self
             .list
             .iter()
             .map(|(span, bytes)| (*span, &**bytes))
@@ -60,7 +70,7 @@ impl Edits {
     /// Length of a document of `src_len` bytes with all edits, which do not overlap and lie within.
     #[must_use]
     pub fn applied_len(&self, src_len: usize) -> usize {
-        let added = |sum: usize, (_, bytes): &(Span, Vec<u8>)| sum + bytes.len();
+        let added = |sum: usize, (_, bytes): &(Span, Bytes)| sum + bytes.len();
         let removed: usize = self.list.iter().map(|(span, _)| span.len()).sum();
         self.list.iter().fold(src_len, added) - removed
     }

@@ -104,10 +104,15 @@ pub async fn call(
         Box::pin(list::learn(shard, caller, session, family)).await;
     }
     let named = Named::of(aim, message, body, id)?;
-    let route = {
-        let learned = session.learned.borrow();
-        named.route(caller, &learned, id)?
-    };
+    let mut route = named.route(caller, &session.learned.borrow(), id);
+    if let (Err(_), Some(family)) = (&route, aim.family())
+        && list::may_learn_more(&caller.host, session, family)
+    {
+        // A backend was missing from the list that tells what it lets through.
+        Box::pin(list::learn(shard, caller, session, family)).await;
+        route = named.route(caller, &session.learned.borrow(), id);
+    }
+    let route = route?;
     let link = session
         .backend(&caller.host, route.backend)
         .ok_or_else(|| Refusal::Backend(id.into(), CallFault::Reconfigured))?;
@@ -362,10 +367,10 @@ impl Attempt<'_, '_> {
         let body = self.caller.body;
         let mut edits = Edits::default();
         if let Some(id) = self.message.id {
-            edits.put(id, upstream_id.to_vec());
+            edits.put_copy(id, upstream_id);
         }
         if let Some(token) = self.message.progress_token {
-            edits.put(token, upstream_id.to_vec());
+            edits.put_copy(token, upstream_id);
         }
         let host = &self.caller.host;
         rewrite::original_params(

@@ -199,7 +199,8 @@ fn instructions(backends: &[(&str, &OpenBackend)]) -> String {
     let texts: Vec<(&str, String)> = backends
         .iter()
         .filter_map(|(key, open)| {
-            let text = json::unescape(open.instructions.as_deref()?)?;
+            let raw = open.instructions.take()?;
+            let text = json::unescape(&raw)?;
             (!text.is_empty()).then(|| (*key, text.into_owned()))
         })
         .collect();

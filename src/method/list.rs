@@ -2,8 +2,8 @@
 //!
 //! All pages of all backends are one page of ours, unless they are more than is asked of a backend
 //! at a time, or the operator wants smaller pages: then our cursor says where each backend stands.
-//! Backends that fail are left out and named in the result's `_meta`; they are not in the cursor, so
-//! no client loops for them (market.md S1).
+//! Backends that fail are left out and named in the result's `_meta`; they are not in the cursor,
+//! so no client loops for them (market.md S1).
 
 use std::{rc::Rc, time::Duration};
 
@@ -90,6 +90,18 @@ pub fn must_learn(host: &VirtualHost, session: &Session, family: Family) -> bool
     let learned = session.learned.borrow();
     learned.lacks(host, family)
         || (family == Family::Resources && learned.lacks(host, Family::Templates))
+}
+
+/// Whether a backend that was missing from the last list may be there by now, and its list matters.
+pub fn may_learn_more(host: &VirtualHost, session: &Session, family: Family) -> bool {
+    if family != Family::Resources {
+        return false;
+    }
+    let learned = session.learned.borrow();
+    let mut all = host.backends.iter().enumerate();
+    all.any(|(index, backend)| {
+        backend.limits_resources_by_name() && !learned.has_heard(family, index)
+    })
 }
 
 /// Asks for the lists that tell what names of this family mean.

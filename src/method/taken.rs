@@ -73,7 +73,7 @@ impl Taker<'_, '_> {
             return;
         };
         let mut edits = Edits::default();
-        edits.put(id, asked.backend_id.to_vec());
+        edits.put_copy(id, &asked.backend_id);
         let to = Listener {
             place: asked.place,
             open: asked.open,
@@ -93,7 +93,7 @@ impl Taker<'_, '_> {
             return;
         };
         let mut edits = Edits::default();
-        edits.put(token, theirs.to_vec());
+        edits.put_copy(token, theirs);
         let to = Listener {
             place: asked.place.clone(),
             open: asked.open.clone(),

@@ -131,7 +131,7 @@ impl Ear<'_> {
             return None;
         }
         let mut edits = Edits::default();
-        edits.put(token, owner.progress_token().to_vec());
+        edits.put_copy(token, owner.progress_token());
         let message = self.applied(data, scan, edits);
         if call.is_some_and(|call| std::ptr::eq(call, &*owner)) {
             return Some(message);

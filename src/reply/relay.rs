@@ -136,7 +136,7 @@ fn edits_of(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Option<Edits>
     let method = std::str::from_utf8(call.method).unwrap_or_default();
     let mut edits = Edits::default();
     if let Some(id) = scan.id {
-        edits.put(id, call.client_id.to_vec());
+        edits.put_copy(id, call.client_id);
     }
     rewrite::expose_response(&place.host, place.index, method, document, scan, &mut edits);
     if is_newer {
