@@ -42,6 +42,7 @@ use crate::{
     upstream::{
         Upstream,
         dial::UpstreamLimits,
+        farewell::Farewells,
         open,
         resolve::{Question, Resolver},
         target::Targets,
@@ -479,6 +480,7 @@ fn build(
             resolver,
             deadlines: shard.deadlines.clone(),
         },
+        farewells: Farewells::default(),
         fail_mode: settings.upstream.fail_mode,
         tls: RefCell::new(prepared.tls.server.clone()),
         tls_listener,

@@ -20,7 +20,7 @@ use crate::{
     session::{IdKeys, SessionTable, streams::EventBudget},
     settings::{FailMode, Settings},
     telemetry::{Latency, Numbers},
-    upstream::{Upstream, health::TargetHealth, resolve},
+    upstream::{Upstream, farewell::Farewells, health::TargetHealth, resolve},
 };
 
 /// What the control thread tells a shard.
@@ -74,6 +74,8 @@ pub struct ShardState {
     pub configs: ConfigCache,
     /// The backend side.
     pub upstream: Upstream,
+    /// Backend sessions to be ended.
+    pub farewells: Farewells,
     /// What happens when some backends fail.
     pub fail_mode: FailMode,
     /// TLS of the TLS listener.

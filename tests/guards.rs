@@ -18,6 +18,8 @@ mod busy;
 mod credentials;
 #[path = "guards/failure_mode.rs"]
 mod failure_mode;
+#[path = "guards/farewells.rs"]
+mod farewells;
 #[path = "guards/health.rs"]
 mod health;
 
