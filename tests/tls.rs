@@ -42,6 +42,8 @@ mod modes;
 mod records;
 #[path = "tls/redis_tls.rs"]
 mod redis_tls;
+#[path = "tls/reload.rs"]
+mod reload;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -76,6 +78,11 @@ impl Trust {
     /// A PEM file of this text.
     fn file(&self, name: &str, pem: &str) -> PathBuf {
         self.folder.write(name, pem).into()
+    }
+
+    /// Where a PEM file is.
+    fn file_path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     /// Makes the gateway of `plan` trust backends of this authority.
