@@ -20,7 +20,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::{
     access::AccessRules,
-    auth::{FingerprintKey, Principal, TokenCache, TokenRules},
+    auth::{FingerprintKey, Principal, ResourceMetadata, TokenCache, TokenRules},
     bootstrap::Bootstrap,
     config::{
         cache::ConfigCache,
@@ -480,6 +480,7 @@ fn build(
             resolver,
             deadlines: shard.deadlines.clone(),
         },
+        metadata: ResourceMetadata::of(&settings.access),
         farewells: Farewells::default(),
         fail_mode: settings.upstream.fail_mode,
         tls: RefCell::new(prepared.tls.server.clone()),

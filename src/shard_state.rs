@@ -10,7 +10,7 @@ use shards::{Shard, deadline::now_ms};
 
 use crate::{
     access::AccessRules,
-    auth::{FingerprintKey, Principal, TokenCache, TokenRules, VerificationKeys},
+    auth::{FingerprintKey, Principal, ResourceMetadata, TokenCache, TokenRules, VerificationKeys},
     config::{cache::ConfigCache, compiled::VirtualHost, document::Document},
     control::Snapshot,
     http::HeadLimits,
@@ -74,6 +74,8 @@ pub struct ShardState {
     pub configs: ConfigCache,
     /// The backend side.
     pub upstream: Upstream,
+    /// Where tokens are to be had, when the settings say so.
+    pub metadata: Option<ResourceMetadata>,
     /// Backend sessions to be ended.
     pub farewells: Farewells,
     /// What happens when some backends fail.

@@ -22,6 +22,8 @@ mod failure_mode;
 mod farewells;
 #[path = "guards/health.rs"]
 mod health;
+#[path = "guards/metadata.rs"]
+mod metadata;
 
 /// The text of the first content block of a call's result.
 fn text_of(response: &support::Response) -> String {

@@ -98,6 +98,10 @@ pub struct Access {
     /// Hosts that requests may be for, lower case, any port when none is named; with none the
     /// host is not checked (contract contextforge 1.6).
     pub hosts: Vec<String>,
+    /// Scheme and authority clients know the gateway by.
+    pub public_url: Option<String>,
+    /// Issuers clients get their tokens from.
+    pub authorization_servers: Vec<String>,
     /// The virtual host of requests whose path names none.
     pub default_virtual_host: Option<String>,
 }

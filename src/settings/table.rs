@@ -258,6 +258,12 @@ pub const SETTINGS: &[Setting] = &[
     row(Access, "mcp-allowed-hosts", Many("HOST"),
         "Host names requests may be for; without port: any port. None: loopback names \
          if all listeners are, else any."),
+    row(Access, "public-url", One("URL"),
+        "Scheme and host clients know this gateway by, as https://mcp.example; for \
+         --authorization-server."),
+    row(Access, "authorization-server", Many("URL"),
+        "Issuer of the tokens; a 401 then points to a document that names it (RFC 9728). Needs \
+         --public-url."),
     row(Access, "default-virtual-host", NAME,
         "The virtual host of requests whose path names none."),
 
