@@ -10,6 +10,9 @@
 #[path = "support/certificates.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 mod certificates;
+#[path = "support/old.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod old;
 #[path = "support/process.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod process;
@@ -38,6 +41,8 @@ mod hand_over;
 mod listener;
 #[path = "tls/modes.rs"]
 mod modes;
+#[path = "tls/old_transport.rs"]
+mod old_transport;
 #[path = "tls/records.rs"]
 mod records;
 #[path = "tls/redis_tls.rs"]

@@ -138,6 +138,9 @@ impl ConfigCache {
                 if matches!(&*self.store, UserConfigStore::Redis(_)) && config.names_credentials() {
                     crate::log::credential_ignored(shard.shard.id);
                 }
+                if config.has_unusable_child() {
+                    crate::log::stdio_refused();
+                }
                 let user = Rc::new(CompiledUser::new(&config, &shard.upstream.targets));
                 if entries.len() >= USERS_MAX && !entries.contains_key(subject) {
                     make_room(&mut entries);

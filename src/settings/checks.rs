@@ -281,6 +281,10 @@ fn ignored(settings: &Settings, reader: &mut Reader<'_>) {
             }
         }
     }
+    if settings.upstream.allow_stdio && !matches!(settings.store.source, StoreSource::File(_)) {
+        let text = "no effect without --config-file: no other store starts child processes";
+        reader.note("allow-stdio", text);
+    }
     if matches!(settings.store.source, StoreSource::File(_))
         && reader.is_said("user-config-cache-expiry-seconds")
     {

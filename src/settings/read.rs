@@ -318,6 +318,7 @@ fn upstream(reader: &mut Reader<'_>) -> Upstream {
             .unwrap_or(u32::MAX),
         idle_per_backend_max: reader.count("upstream-idle-per-backend-max", 0..=65_536),
         fail_mode: reader.value("fail-mode", word(&fail_modes)),
+        allow_stdio: reader.switch("allow-stdio"),
         plugins: reader.switch("runtime-plugins-enabled"),
     }
 }
@@ -335,6 +336,7 @@ fn limits(reader: &mut Reader<'_>) -> Limits {
         connections_max: reader.count("connections-max", 1..=10_000_000),
         sessions_max: reader.count("sessions-max", 1..=10_000_000),
         sessions_per_principal_max: reader.count("sessions-per-principal-max", 1..=10_000_000),
+        stdio_children_max: reader.count("stdio-children-max", 1..=100_000),
         standard_header_count_max: or_default(
             reader.count("mcp-standard-header-max-count", 0..=1024),
             32,
