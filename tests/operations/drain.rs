@@ -332,8 +332,8 @@ fn a_stop_under_load_loses_nothing() {
     }
 }
 
-/// One client during a restart: sessions and calls on connections of all kinds until it is over; the
-/// numbers of the calls that were answered. No connection may be refused.
+/// One client during a restart: sessions and calls on connections of all kinds until it is over;
+/// the numbers of the calls that were answered. No connection may be refused.
 fn call_through_a_restart(
     address: SocketAddr,
     first_number: u64,
