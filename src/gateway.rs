@@ -35,7 +35,8 @@ use crate::{
     redis::{Invalidated, RedisClient, RedisOptions},
     reply::{Reply, Sink},
     request::{self, Forwarded},
-    session::{IdKeys, SessionTable, TableLimits},
+    route::cursor::CursorKey,
+    session::{IdKeys, SessionTable, TableLimits, streams::EventBudget},
     settings::{IoDriver, Redis, Settings, StoreSource},
     shard_state::{ShardState, ToShard},
     telemetry::{Latency, Numbers},
@@ -336,7 +337,7 @@ async fn drain_now(state: &Rc<ShardState>, limit: Duration) {
     state.shard.stop_accepting().await;
     state.shard.deadlines.end_idle();
     for session in state.sessions.borrow().all() {
-        session.inbox.end();
+        session.streams.end();
     }
     while state.shard.gate.pass_count() > 0 && started.elapsed() < limit {
         shards::sleep(Duration::from_millis(5)).await;
@@ -448,6 +449,10 @@ fn build(
         fingerprints,
         anonymous,
         id_keys: IdKeys::new(&prepared.id_secret, &settings.node_id),
+        cursors: CursorKey::new(&prepared.id_secret),
+        events: Rc::new(EventBudget::new(
+            limits.resume_bytes_max / usize::from(shard.count).max(1),
+        )),
         sessions: RefCell::new(SessionTable::new(TableLimits {
             sessions_max: share(limits.sessions_max),
             per_principal_max: share(limits.sessions_per_principal_max),
@@ -464,6 +469,7 @@ fn build(
                 first_byte: times.upstream_first_byte,
                 call: times.call,
                 fan_out: times.initialize,
+                client_answer: times.client_answer,
                 heartbeat: times.heartbeat_interval,
                 idle_per_target_max: settings.upstream.idle_per_backend_max,
                 idle_ms_max: UPSTREAM_IDLE_MS_MAX,

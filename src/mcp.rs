@@ -1,6 +1,10 @@
 //! MCP as bytes: the JSON-RPC envelope, replies, revisions. Never a socket, never a session.
 
+pub mod blocks;
+pub mod capabilities;
+pub mod edits;
 pub mod envelope;
 pub mod json;
 pub mod reply_scan;
+pub mod revision;
 pub mod version;

@@ -1,11 +1,13 @@
 //! One file for each thing a client can ask for.
 
+pub mod batch;
+pub mod call;
 pub mod end;
 pub mod initialize;
+pub mod list;
 pub mod log_level;
 pub mod stream;
-pub mod tools_call;
-pub mod tools_list;
+pub mod taken;
 
 use std::rc::Rc;
 
@@ -19,9 +21,7 @@ use crate::{
 
 /// The request's raw id.
 pub fn id_of<'a>(caller: &Caller<'a>, message: &Envelope) -> &'a [u8] {
-    message
-        .id
-        .map_or(b"null", |span| span.slice(caller.request.body_bytes()))
+    message.id.map_or(b"null", |span| span.slice(caller.body))
 }
 
 /// Answers a ping.

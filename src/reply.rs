@@ -1,7 +1,9 @@
 //! Replies to clients: heads, bodies, streams, over the client's own connection or over the ring to
 //! the shard that has it.
 
+pub mod heard;
 pub mod relay;
+pub mod stream;
 
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ pub enum Sink<'a> {
     Link(&'a mut Link, Duration),
     /// The shard that has the client's connection.
     Ring(ReplySink<Forwarded>),
+    /// Memory: it is a part of another reply.
+    Memory(Vec<u8>),
     /// Nowhere any more.
     Closed,
 }
@@ -106,8 +110,27 @@ impl<'a> Reply<'a> {
                 .await
                 .map(|()| Vec::new())
                 .map_err(|_| ClientGone),
+            Sink::Memory(kept) => {
+                kept.extend_from_slice(&bytes);
+                Ok(bytes)
+            }
             Sink::Closed => Err(ClientGone),
         }
+    }
+
+    /// Whether it can be an event stream.
+    pub fn can_stream(&self) -> bool {
+        !matches!(self.sink, Sink::Memory(_))
+    }
+
+    /// The body of a reply that was kept in memory; empty when it has none.
+    pub fn into_body(self) -> Vec<u8> {
+        let Sink::Memory(mut kept) = self.sink else {
+            return Vec::new();
+        };
+        let body_at = memchr::memmem::find(&kept, b"\r\n\r\n").map_or(kept.len(), |at| at + 4);
+        kept.drain(..body_at);
+        kept
     }
 
     /// Writes the last part.
@@ -129,11 +152,20 @@ impl<'a> Reply<'a> {
         result
     }
 
+    /// Closes the client's connection after what was written: nothing else may wait for it.
+    pub fn hang_up(&mut self) {
+        if let Sink::Link(link, _) = &self.sink {
+            self.keep_alive = false;
+            link.deadline().shut_down();
+        }
+    }
+
     /// Waits until the client has left, as far as that can be seen without reading.
     pub async fn client_left(&mut self) {
         match &mut self.sink {
             Sink::Link(link, _) => link.readable().await,
             Sink::Ring(sink) => sink.cancelled().await,
+            Sink::Memory(_) => std::future::pending().await,
             Sink::Closed => {}
         }
     }
@@ -195,6 +227,18 @@ impl<'a> Reply<'a> {
         let mut out = Vec::with_capacity(128);
         self.head(&mut out, 202);
         self.length(&mut out, 0);
+        self.last(out).await.map(drop)
+    }
+
+    /// Ends without a response: its caller has cancelled the request and waits for none.
+    pub async fn nothing(&mut self) -> Result<(), ClientGone> {
+        let mut out = Vec::with_capacity(256);
+        if self.can_stream() {
+            self.stream_head(&mut out);
+            if self.is_chunked() {
+                out.extend_from_slice(crate::http::LAST_CHUNK);
+            }
+        }
         self.last(out).await.map(drop)
     }
 

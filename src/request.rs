@@ -11,12 +11,13 @@ use crate::{
     endpoint::Endpoint,
     http::{Method, RequestHead, Span},
     mcp::{
-        envelope::{self, Envelope, Kind},
+        envelope::{self, Envelope, EnvelopeFault, Kind},
         json::DEPTH_MAX,
     },
-    method,
+    method::{self, call::Aim},
     refusal::Refusal,
     reply::Reply,
+    route::family::Family,
     session::{Session, SessionId},
     shard_state::ShardState,
 };
@@ -64,10 +65,24 @@ impl Request {
 pub struct Caller<'a> {
     /// The request.
     pub request: &'a Request,
+    /// The message, or the batch of messages, in its body.
+    pub body: &'a [u8],
     /// Who asks.
     pub principal: Rc<auth::Principal>,
     /// The virtual host asked for.
     pub host: Rc<VirtualHost>,
+}
+
+impl<'a> Caller<'a> {
+    /// The same caller with one message of its batch.
+    pub fn with_body(&self, body: &'a [u8]) -> Self {
+        Self {
+            request: self.request,
+            body,
+            principal: self.principal.clone(),
+            host: self.host.clone(),
+        }
+    }
 }
 
 /// Serves one request. Whatever happens, a panic included, it has one answer or its connection
@@ -130,6 +145,7 @@ async fn steps(
     let host = host.ok_or(Refusal::NoVirtualHost)?.clone();
     let caller = Caller {
         request,
+        body: request.body_bytes(),
         principal,
         host,
     };
@@ -149,11 +165,20 @@ async fn post(
     let started = Instant::now();
     let request = caller.request;
     crate::preflight::check_content(request)?;
-    let body = request.body_bytes();
-    let message = envelope::scan(body, DEPTH_MAX).map_err(|fault| {
-        let id = envelope::readable_id(body, DEPTH_MAX);
-        Refusal::Envelope(fault, id.map(|span| span.slice(body).into()))
-    })?;
+    let body = caller.body;
+    let message = match envelope::scan(body, DEPTH_MAX) {
+        Ok(message) => message,
+        Err(EnvelopeFault::Batch) => {
+            return Box::pin(method::batch::serve(shard, caller, reply)).await;
+        }
+        Err(fault) => {
+            let id = envelope::readable_id(body, DEPTH_MAX);
+            return Err(Refusal::Envelope(
+                fault,
+                id.map(|span| span.slice(body).into()),
+            ));
+        }
+    };
     let version = crate::preflight::classify(request, &message, body)?;
     let method = message.method.map_or(&b""[..], |span| span.slice(body));
     if message.kind == Kind::Request && method == b"initialize" {
@@ -161,42 +186,43 @@ async fn post(
     }
     let session = session_of(shard, caller)?;
     crate::preflight::check_version(version, &session)?;
-    if message.kind != Kind::Request {
-        // Notifications and answers are taken; nothing a backend sent could be answered yet.
-        return gone_is_fine(reply.accepted().await);
-    }
-    let in_flight = InFlight::enter(&session);
-    let result = dispatch(shard, caller, &session, &message, method, started, reply).await;
-    drop(in_flight);
-    result
+    message_of_session(shard, caller, &session, &message, started, reply).await
 }
 
-async fn dispatch(
+/// Serves one message of a session: a request is answered, anything else is taken.
+pub async fn message_of_session(
     shard: &Rc<ShardState>,
     caller: &Caller<'_>,
     session: &Rc<Session>,
     message: &Envelope,
-    method: &[u8],
     started: Instant,
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
+    if message.kind != Kind::Request {
+        method::taken::take(shard, caller, session, message);
+        return gone_is_fine(reply.accepted().await);
+    }
+    let _running = InFlight::enter(session);
+    let body = caller.body;
+    let method = message.method.map_or(&b""[..], |span| span.slice(body));
+    if let Some(aim) = Aim::known(method) {
+        return method::call::call(shard, caller, session, message, aim, started, reply).await;
+    }
+    if let Some(family) = Family::of_method(method) {
+        let list = method::list::list(shard, caller, session, message, family, reply);
+        return Box::pin(list).await;
+    }
     match method {
-        b"tools/call" => {
-            method::tools_call::call(shard, caller, session, message, started, reply).await
-        }
-        b"tools/list" => {
-            Box::pin(method::tools_list::list(
-                shard, caller, session, message, reply,
-            ))
-            .await
-        }
         b"logging/setLevel" => {
-            Box::pin(method::log_level::set(
-                shard, caller, session, message, reply,
-            ))
-            .await
+            let set = method::log_level::set(shard, caller, session, message, reply);
+            Box::pin(set).await
         }
         b"ping" => gone_is_fine(method::ping(caller, message, reply).await),
+        // One backend is spoken to as if we were not there.
+        _ if caller.host.is_single && !caller.host.backends.is_empty() => {
+            let aim = Aim::Only;
+            method::call::call(shard, caller, session, message, aim, started, reply).await
+        }
         _ => Err(Refusal::rpc(
             method::id_of(caller, message),
             -32601,
@@ -217,7 +243,13 @@ pub fn session_of(shard: &ShardState, caller: &Caller<'_>) -> Result<Rc<Session>
         .sessions
         .borrow()
         .touch(&id, &caller.principal.fingerprint, host, now)
-        .ok_or(Refusal::UnknownSession)?;
+        .ok_or_else(|| {
+            // A drain ends sessions: their clients are to go elsewhere, not to take them for lost.
+            match shard.shard.gate.is_closed() {
+                true => Refusal::Draining,
+                false => Refusal::UnknownSession,
+            }
+        })?;
     method::follow_configuration(&session, &caller.host);
     Ok(session)
 }

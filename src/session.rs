@@ -4,12 +4,16 @@
 //! is bound to a principal and a virtual host on every touch, and a session that is unknown, ended,
 //! forged or somebody else's looks the same from outside (mcp.md 1.2: 404).
 
+pub mod asked;
+pub mod calls;
 pub mod id;
-pub mod inbox;
 pub mod state;
+pub mod streams;
 pub mod table;
 
+pub use asked::AskedTable;
+pub use calls::Calls;
 pub use id::{IdKeys, SessionId};
-pub use inbox::Inbox;
-pub use state::{BackendLink, BackendSession, Session};
+pub use state::{BackendLink, BackendSession, Place, Session};
+pub use streams::Streams;
 pub use table::{SessionCap, SessionTable, TableLimits};

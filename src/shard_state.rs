@@ -15,7 +15,8 @@ use crate::{
     control::Snapshot,
     http::HeadLimits,
     request::Forwarded,
-    session::{IdKeys, SessionTable},
+    route::cursor::CursorKey,
+    session::{IdKeys, SessionTable, streams::EventBudget},
     settings::{FailMode, Settings},
     telemetry::{Latency, Numbers},
     upstream::{Upstream, resolve},
@@ -58,6 +59,10 @@ pub struct ShardState {
     pub anonymous: Option<Rc<Principal>>,
     /// Keys of session ids.
     pub id_keys: IdKeys,
+    /// Key of list cursors.
+    pub cursors: CursorKey,
+    /// Bytes kept for clients that resume their streams.
+    pub events: Rc<EventBudget>,
     /// Live sessions.
     pub sessions: RefCell<SessionTable>,
     /// User configurations.

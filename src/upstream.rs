@@ -1,9 +1,9 @@
 //! The backend side: where a backend is, a connection to it, one exchange with a deadline, and the
 //! backend's part of a session.
 
-pub mod answer;
 pub mod body;
 pub mod breaker;
+pub mod cancel;
 pub mod dial;
 pub mod exchange;
 pub mod fault;
@@ -14,6 +14,7 @@ pub mod open;
 pub mod request;
 pub mod resolve;
 pub mod rpc;
+pub mod say;
 pub mod target;
 
 pub use dial::Upstream;

@@ -18,6 +18,7 @@ use shardgate::mcp::json::{self, DEPTH_MAX};
 use shardgate::mcp::reply_scan::{ReplyKind, scan_reply};
 
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const META_TASK: &str = "io.modelcontextprotocol/related-task";
 
 /// A request whose members after `jsonrpc` are given.
 fn message(members: &str) -> String {
@@ -73,6 +74,8 @@ fn every_key_the_gateway_reads_may_stand_once() {
         "protocolVersion",
         "capabilities",
         "clientInfo",
+        "taskId",
+        "ref",
     ];
     for key in keys {
         assert_fault(
@@ -84,7 +87,11 @@ fn every_key_the_gateway_reads_may_stand_once() {
         call(r#""_meta":{},"_meta":{}"#),
         EnvelopeFault::DuplicateKey,
     );
-    for key in ["progressToken", META_VERSION] {
+    for key in ["type", "name", "uri"] {
+        let twice = call(&format!(r#""ref":{{"{key}":"a","{key}":"a"}}"#));
+        assert_fault(twice, EnvelopeFault::DuplicateKey);
+    }
+    for key in ["progressToken", META_VERSION, META_TASK] {
         let twice = call(&format!(r#""_meta":{{"{key}":"a","{key}":"b"}}"#));
         assert_fault(twice, EnvelopeFault::DuplicateKey);
     }
@@ -114,9 +121,18 @@ fn keys_that_are_equal_after_folding_are_refused() {
         "_META",
         "Arguments",
         "argument\u{17f}",
+        "Ref",
+        "taskid",
+        "ta\u{17f}kId",
     ] {
         assert_fault(
             call(&format!(r#""name":"a","{key}":{{}}"#)),
+            EnvelopeFault::FoldedKey,
+        );
+    }
+    for key in ["Type", "NAME", "Uri"] {
+        assert_fault(
+            call(&format!(r#""ref":{{"{key}":"a"}}"#)),
             EnvelopeFault::FoldedKey,
         );
     }
@@ -128,6 +144,28 @@ fn keys_that_are_equal_after_folding_are_refused() {
         message(r#""\u0049d":1,"method":"ping""#),
         EnvelopeFault::FoldedKey,
     );
+}
+
+#[test]
+fn references_and_task_ids_are_found() {
+    let body = call(&format!(
+        r#""ref":{{"type":"ref/prompt","name":"p","x":[]}},"taskId":"t","_meta":{{"{META_TASK}":{{}}}}"#
+    ));
+    let envelope = accepted(&body);
+    let text = |at: Option<Span>| at.map(|at| &body[at.start as usize..at.end as usize]);
+    assert_eq!(
+        text(envelope.reference),
+        Some(r#"{"type":"ref/prompt","name":"p","x":[]}"#)
+    );
+    assert_eq!(text(envelope.reference_type), Some(r#""ref/prompt""#));
+    assert_eq!(text(envelope.reference_name), Some(r#""p""#));
+    assert_eq!(envelope.reference_uri, None);
+    assert_eq!(text(envelope.task_id), Some(r#""t""#));
+    assert_eq!(text(envelope.related_task), Some("{}"));
+    // No object: for the backend to refuse.
+    let body = call(r#""ref":["name"]"#);
+    assert!(accepted(&body).reference.is_some());
+    assert_fault(call(r#""taskId":"\ud800""#), EnvelopeFault::LoneSurrogate);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 )]
 
 #[path = "support/process.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
 mod process;
 #[path = "support/redis.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]

@@ -29,6 +29,8 @@ struct Entry {
     /// Waits for nothing but a next request: a drain may end it at once.
     is_idle: bool,
     has_passed: bool,
+    /// Counts the sockets that had this place, so that a [`Cutter`] knows its own.
+    generation: u32,
 }
 
 /// The deadlines of one shard. Cheap to clone: all clones are the same table.
@@ -59,14 +61,16 @@ impl Deadlines {
 
     /// A place in the table for the socket `fd`, unarmed. It must not outlive the descriptor.
     pub(crate) fn register(&self, fd: RawFd) -> Deadline {
-        let entry = Entry {
+        let mut entry = Entry {
             fd,
             at_ms: NEVER,
             is_idle: false,
             has_passed: false,
+            generation: 0,
         };
         let mut entries = self.inner.entries.borrow_mut();
         let index = if let Some(index) = self.inner.free.borrow_mut().pop() {
+            entry.generation = entries[index as usize].generation.wrapping_add(1);
             entries[index as usize] = entry;
             index
         } else {
@@ -164,9 +168,51 @@ impl Deadline {
         self.table.inner.entries.borrow()[self.index as usize].has_passed
     }
 
+    /// Voids all cutters made so far: the connection is about to serve somebody else.
+    pub fn renew(&self) {
+        self.update(|entry| entry.generation = entry.generation.wrapping_add(1));
+    }
+
+    /// Lets somebody else end the connection, until it is gone or [`Deadline::renew`] is called.
+    pub fn cutter(&self) -> Cutter {
+        let entries = self.table.inner.entries.borrow();
+        Cutter {
+            table: self.table.clone(),
+            index: self.index,
+            generation: entries[self.index as usize].generation,
+        }
+    }
+
     /// Shuts the socket down now: pending operations end at once.
     pub fn shut_down(&self) {
         shut_down(self.table.inner.entries.borrow()[self.index as usize].fd);
+    }
+}
+
+/// Ends one connection from elsewhere in its shard, as its deadline would. Does nothing once the
+/// connection is gone or renewed, even when another one has its place.
+#[derive(Debug)]
+pub struct Cutter {
+    table: Deadlines,
+    index: u32,
+    generation: u32,
+}
+
+impl Cutter {
+    /// Shuts the connection down: its pending operations end by themselves.
+    pub fn cut(&self) {
+        let mut entries = self.table.inner.entries.borrow_mut();
+        let entry = &mut entries[self.index as usize];
+        if entry.generation == self.generation && entry.fd != GONE {
+            entry.has_passed = true;
+            shut_down(entry.fd);
+        }
+    }
+
+    /// Whether the connection is still there.
+    pub fn is_live(&self) -> bool {
+        let entry = self.table.inner.entries.borrow()[self.index as usize];
+        entry.generation == self.generation && entry.fd != GONE
     }
 }
 
@@ -242,6 +288,28 @@ mod tests {
         }
         table.pass(now + 2 * 3_600_000);
         assert_eq!(counters.deadlines_passed.value(), 1, "it passes once");
+    }
+
+    #[test]
+    fn a_cutter_ends_its_own_connection_and_no_other() {
+        let (table, _) = table();
+        let mut first = Socket::open(&table);
+        let cutter = first.deadline.cutter();
+        assert!(cutter.is_live());
+        cutter.cut();
+        assert!(first.is_shut_down() && first.deadline.has_passed());
+        first.deadline.renew();
+        assert!(!cutter.is_live());
+        let cutter = first.deadline.cutter();
+        drop(first);
+        assert!(!cutter.is_live());
+        let mut second = Socket::open(&table);
+        assert_eq!(
+            second.deadline.index, cutter.index,
+            "the place is taken again"
+        );
+        cutter.cut();
+        assert!(!second.is_shut_down() && !second.deadline.has_passed() && !cutter.is_live());
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub mod topology;
 mod bell;
 
 pub use counters::EngineCounters;
-pub use deadline::{Deadline, Deadlines};
+pub use deadline::{Cutter, Deadline, Deadlines};
 pub use driver::{DriverChoice, DriverKind};
 pub use mesh::{Arrival, MovedSocket, Port, ReplySink, ReplyStream};
 pub use shard::{Control, Plan, Shard, Shards, start};

@@ -8,6 +8,7 @@ use std::{collections::HashMap, rc::Rc, sync::Arc};
 use crate::{
     bridge::HEADER_PREFIX,
     config::user_config::{self, Transport, UserConfig, is_protected_header},
+    route::family::Family,
     upstream::target::{Behind, OwnLines, Target, Targets},
 };
 
@@ -47,12 +48,26 @@ pub struct Backend {
     pub alias_of: HashMap<Box<str>, Box<str>>,
     /// Original tool names a caller may see and call; `None`: all.
     pub allowed_tools: Option<Vec<Box<str>>>,
+    /// Original prompt names, likewise.
+    pub allowed_prompts: Option<Vec<Box<str>>>,
+    /// Which resources and templates, likewise.
+    pub allowed_resources: Option<AllowedResources>,
     /// Lower-case names of headers copied from the caller.
     pub pass_headers: Vec<Box<str>>,
     /// Headers set on every request: lower-case name, value.
     pub add_headers: Vec<(Box<str>, Box<str>)>,
     /// Header lines of the gateway's own, which no configuration changes.
     pub own_lines: OwnLines,
+}
+
+/// The resources and templates of a backend that a caller may see and read: those with one of the
+/// names, and those with one of the URIs (contextforge.md 5.5).
+#[derive(Debug)]
+pub struct AllowedResources {
+    /// Original names.
+    pub names: Vec<Box<str>>,
+    /// Original URIs, or URI templates as they are listed.
+    pub uris: Vec<Box<str>>,
 }
 
 impl CompiledUser {
@@ -105,13 +120,16 @@ impl VirtualHost {
                     .or_insert_with(|| Some((index, original.as_str().into())));
             }
         }
-        let is_ambiguous = backends.iter().any(|short: &Backend| {
-            backends.iter().any(|long: &Backend| {
-                long.key.len() > short.key.len()
-                    && long.key.starts_with(&*short.key)
-                    && long.key.as_bytes()[short.key.len()] == b'-'
-            })
-        });
+        // `ui://` URIs carry the key after the scheme, so such a key can be met in both places.
+        let is_ui = |backend: &Backend| backend.key.starts_with("ui://");
+        let is_ambiguous = backends.iter().any(is_ui)
+            || backends.iter().any(|short: &Backend| {
+                backends.iter().any(|long: &Backend| {
+                    long.key.len() > short.key.len()
+                        && long.key.starts_with(&*short.key)
+                        && long.key.as_bytes()[short.key.len()] == b'-'
+                })
+            });
         let is_single = host.backends.len() == 1;
         Self {
             name: name.into(),
@@ -166,19 +184,19 @@ impl Backend {
             .filter(|name| is_free(name) && !add_headers.iter().any(|(added, _)| **added == **name))
             .map(Box::from)
             .collect();
-        let allowed_tools = (!config.is_unrestricted()).then(|| {
-            config
-                .allowed_tool_names
-                .iter()
-                .map(|name| name.as_str().into())
-                .collect()
-        });
+        let is_restricted = !config.is_unrestricted();
+        let uris = config.allowed_resource_uris.as_deref().unwrap_or_default();
         Some(Self {
             key: key.into(),
             target,
             path,
             alias_of,
-            allowed_tools,
+            allowed_tools: is_restricted.then(|| boxed(&config.allowed_tool_names)),
+            allowed_prompts: is_restricted.then(|| boxed(&config.allowed_prompt_names)),
+            allowed_resources: is_restricted.then(|| AllowedResources {
+                names: boxed(&config.allowed_resource_names),
+                uris: boxed(uris),
+            }),
             pass_headers,
             add_headers,
             own_lines,
@@ -194,10 +212,47 @@ impl Backend {
 
     /// Whether callers may see and call the tool with this original name (contextforge.md 5.5).
     pub fn allows_tool(&self, original: &str) -> bool {
-        self.allowed_tools
-            .as_ref()
-            .is_none_or(|allowed| allowed.iter().any(|name| **name == *original))
+        let allowed = self.allowed_tools.as_ref();
+        allowed.is_none_or(|names| holds(names, original))
     }
+
+    /// Whether callers may see and get the prompt with this original name.
+    pub fn allows_prompt(&self, original: &str) -> bool {
+        let allowed = self.allowed_prompts.as_ref();
+        allowed.is_none_or(|names| holds(names, original))
+    }
+
+    /// Whether callers may see and read the resource with this original name and URI, or the
+    /// template with this name and URI template.
+    pub fn allows_resource(&self, name: &str, uri: &str) -> bool {
+        let allowed = self.allowed_resources.as_ref();
+        allowed.is_none_or(|allowed| holds(&allowed.names, name) || holds(&allowed.uris, uri))
+    }
+
+    /// Whether clients see everything of this family under the backend's own names, when it is the
+    /// only one.
+    pub fn shows_all_of(&self, family: Family) -> bool {
+        match family {
+            Family::Tools => self.allowed_tools.is_none() && self.alias_of.is_empty(),
+            Family::Prompts => self.allowed_prompts.is_none(),
+            Family::Resources | Family::Templates => self.allowed_resources.is_none(),
+            Family::Tasks => true,
+        }
+    }
+
+    /// Whether some resources are allowed by name, so that only a list tells their URIs.
+    pub fn limits_resources_by_name(&self) -> bool {
+        let allowed = self.allowed_resources.as_ref();
+        allowed.is_some_and(|allowed| !allowed.names.is_empty())
+    }
+}
+
+fn holds(list: &[Box<str>], text: &str) -> bool {
+    list.iter().any(|entry| **entry == *text)
+}
+
+fn boxed(list: &[String]) -> Vec<Box<str>> {
+    list.iter().map(|text| text.as_str().into()).collect()
 }
 
 fn is_token(name: &str) -> bool {

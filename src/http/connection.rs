@@ -180,7 +180,9 @@ impl Connection {
         let (result, buffer) = self.link.read(self.shard.shard.buffers.take()).await;
         self.buffer = buffer;
         self.is_busy = self.replied_ms > 0 && coarse_ms() - self.replied_ms <= BUSY_MS;
-        matches!(result, Ok(count) if count > 0)
+        // What came while a limit or a drain shut the connection down could not be answered: it
+        // must not be done either.
+        matches!(result, Ok(count) if count > 0) && !self.link.deadline().has_passed()
     }
 
     /// Reads one request and has it served.

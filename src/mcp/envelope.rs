@@ -16,7 +16,10 @@ use crate::http::head::Span;
 use crate::mcp::json::{self, Members};
 
 pub use fault::EnvelopeFault;
-use keys::{MetaKey, PARAMS_FOLDED, ParamsKey, TOP_FOLDED, meta_key, params_key, resolve};
+use keys::{
+    MetaKey, PARAMS_FOLDED, ParamsKey, REFERENCE_FOLDED, ReferenceKey, TOP_FOLDED, meta_key,
+    params_key, reference_key, resolve,
+};
 pub(super) use keys::{TopKey, top_key};
 
 /// What a message from a client is.
@@ -63,6 +66,18 @@ pub struct Envelope {
     pub capabilities: Option<Span>,
     /// `params.clientInfo` of `initialize`.
     pub client_info: Option<Span>,
+    /// `params.taskId` of the `tasks/*` requests; may hold escapes.
+    pub task_id: Option<Span>,
+    /// `params.ref` of `completion/complete`.
+    pub reference: Option<Span>,
+    /// `params.ref.type`.
+    pub reference_type: Option<Span>,
+    /// `params.ref.name` of a reference to a prompt; may hold escapes.
+    pub reference_name: Option<Span>,
+    /// `params.ref.uri` of a reference to a resource or template; may hold escapes.
+    pub reference_uri: Option<Span>,
+    /// `params._meta["io.modelcontextprotocol/related-task"]` (MCP 2025-11-25).
+    pub related_task: Option<Span>,
     /// `params._meta.progressToken`.
     pub progress_token: Option<Span>,
     /// `params._meta["io.modelcontextprotocol/protocolVersion"]` (MCP 2026-07-28).
@@ -232,6 +247,20 @@ fn scan_params<'a>(
                 envelope.meta = Some(members.value_walked(&inner));
                 continue;
             }
+            Some(ParamsKey::Reference) => {
+                if envelope.reference.is_some() {
+                    return Err(EnvelopeFault::DuplicateKey);
+                }
+                let span = match members.inner() {
+                    Some(inner) => {
+                        let inner = scan_reference(inner, envelope)?;
+                        members.value_walked(&inner)
+                    }
+                    None => members.value()?,
+                };
+                envelope.reference = Some(span);
+                continue;
+            }
             None => {
                 members.value()?;
                 continue;
@@ -244,8 +273,27 @@ fn scan_params<'a>(
             Some(ParamsKey::ProtocolVersion) => &mut envelope.protocol_version,
             Some(ParamsKey::Capabilities) => &mut envelope.capabilities,
             Some(ParamsKey::ClientInfo) => &mut envelope.client_info,
+            Some(ParamsKey::TaskId) => &mut envelope.task_id,
         };
         once(slot, members.value()?)?;
+    }
+    Ok(members)
+}
+
+/// Walks `params.ref` and returns the finished walk.
+fn scan_reference<'a>(
+    mut members: Members<'a>,
+    envelope: &mut Envelope,
+) -> Result<Members<'a>, EnvelopeFault> {
+    while let Some((_, key)) = members.next_key()? {
+        let known = resolve(key, reference_key, REFERENCE_FOLDED)?;
+        let value = members.value()?;
+        match known {
+            Some(ReferenceKey::Type) => once(&mut envelope.reference_type, value)?,
+            Some(ReferenceKey::Name) => once(&mut envelope.reference_name, value)?,
+            Some(ReferenceKey::Uri) => once(&mut envelope.reference_uri, value)?,
+            None => {}
+        }
     }
     Ok(members)
 }
@@ -261,6 +309,7 @@ fn scan_meta<'a>(
         match known {
             Some(MetaKey::ProgressToken) => once(&mut envelope.progress_token, value)?,
             Some(MetaKey::ProtocolVersion) => once(&mut envelope.meta_protocol_version, value)?,
+            Some(MetaKey::RelatedTask) => once(&mut envelope.related_task, value)?,
             None => {}
         }
     }
@@ -290,6 +339,10 @@ fn check_read_texts(body: &[u8], envelope: &Envelope) -> Result<(), EnvelopeFaul
         envelope.cursor,
         envelope.request_id,
         envelope.protocol_version,
+        envelope.task_id,
+        envelope.reference_type,
+        envelope.reference_name,
+        envelope.reference_uri,
         envelope.progress_token,
         envelope.meta_protocol_version,
     ];

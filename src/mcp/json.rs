@@ -18,7 +18,9 @@ use crate::http::head::Span;
 pub use balance::skip_container_fast;
 pub use grammar::{skip_value, skip_whitespace};
 pub use text::{content, decodes, quote, unescape};
-pub use walk::{Elements, Members, elements, member, members};
+pub use walk::{
+    Elements, Members, elements, elements_fast, member, members, pick, pick_pairs, says,
+};
 
 /// Deepest nesting any walk accepts; the top-level value of a document is level 1.
 ///

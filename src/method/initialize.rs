@@ -10,23 +10,24 @@ use futures_util::future::join_all;
 use shards::deadline::now_ms;
 
 use crate::{
-    mcp::{envelope::Envelope, json, version::Version},
+    http::Span,
+    mcp::{capabilities, envelope::Envelope, json, version::Version},
     method::{id_of, result},
     preflight::text,
     refusal::Refusal,
     reply::Reply,
     request::{Caller, gone_is_fine},
     session::{
-        BackendSession, Inbox, Session, SessionCap,
+        BackendSession, Calls, Session, SessionCap, Streams,
         state::{BackendSet, OpenBackend},
     },
     settings::FailMode,
     shard_state::ShardState,
-    upstream::{CallFault, open},
+    upstream::{CallFault, open, request::passed_head},
 };
 
-/// Bytes of `clientInfo` kept for backends that join late.
-const CLIENT_INFO_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of `clientInfo`, and of the client's capabilities, kept for backends that join late.
+const CLIENT_BYTES_MAX: usize = 16 * 1024;
 
 /// Opens a session. A session id the client sent along is ignored (market.md S3).
 pub async fn open(
@@ -39,7 +40,7 @@ pub async fn open(
     if shard.shard.gate.is_closed() {
         return Err(Refusal::Draining);
     }
-    let body = caller.request.body_bytes();
+    let body = caller.body;
     let requested = text(message.protocol_version.map(|span| span.slice(body)))
         .ok_or_else(|| Refusal::rpc(id, -32602, "Invalid params: protocolVersion is missing"))?;
     let version = Version::agreed(requested.as_bytes());
@@ -99,12 +100,13 @@ fn new_session(
         .id_keys
         .mint(|bytes| slots.owner_of(bytes) == me)
         .map_err(|_| Refusal::Internal)?;
-    let body = caller.request.body_bytes();
-    let client_info = message
-        .client_info
-        .map(|span| span.slice(body))
-        .filter(|raw| raw.starts_with(b"{") && raw.len() <= CLIENT_INFO_BYTES_MAX)
-        .map(Box::from);
+    let body = caller.body;
+    let object = |span: Option<Span>| {
+        span.map(|span| span.slice(body))
+            .filter(|raw| raw.starts_with(b"{") && raw.len() <= CLIENT_BYTES_MAX)
+    };
+    let capabilities = object(message.capabilities).unwrap_or(b"{}");
+    let opening_head = passed_head(caller.host.backends.iter(), caller.request.head_bytes());
     let sessions = caller
         .host
         .backends
@@ -117,7 +119,9 @@ fn new_session(
         principal: caller.principal.fingerprint,
         virtual_host: caller.host.name.clone(),
         version,
-        client_info,
+        client_info: object(message.client_info).map(Box::from),
+        client_capabilities: capabilities.into(),
+        opening_head,
         opened_ms: now,
         used_ms: Cell::new(now),
         backends: RefCell::new(BackendSet {
@@ -125,11 +129,15 @@ fn new_session(
             sessions,
         }),
         log_level: Cell::new(None),
-        inbox: Inbox::default(),
+        streams: Streams::new(shard.events.clone()),
+        calls: Calls::default(),
+        asked: RefCell::default(),
+        subscriptions: RefCell::default(),
+        saying: Cell::new(0),
         in_flight: Cell::new(0),
         is_joining: Cell::new(false),
         has_ended: Cell::new(false),
-        exposed: RefCell::default(),
+        learned: RefCell::default(),
     }))
 }
 
@@ -165,21 +173,11 @@ fn initialize_result(version: Version, backends: &[(&str, &OpenBackend)]) -> Vec
         version.name()
     )
     .into_bytes();
-    let has = |name| {
-        backends
-            .iter()
-            .any(|(_, open)| json::member(&open.capabilities, name).is_some())
-    };
-    if has("tools") {
-        // We send list_changed ourselves when a late backend joins.
-        out.extend_from_slice(br#""tools":{"listChanged":true}"#);
-    }
-    if has("logging") {
-        if out.ends_with(b"}") {
-            out.push(b',');
-        }
-        out.extend_from_slice(br#""logging":{}"#);
-    }
+    let all: Vec<&[u8]> = backends
+        .iter()
+        .map(|(_, open)| &*open.capabilities)
+        .collect();
+    capabilities::merge(&mut out, version, &all);
     out.extend_from_slice(
         concat!(
             r#"},"serverInfo":{"name":"shardgate","version":""#,
@@ -202,7 +200,8 @@ fn instructions(backends: &[(&str, &OpenBackend)]) -> String {
     let texts: Vec<(&str, String)> = backends
         .iter()
         .filter_map(|(key, open)| {
-            let text = json::unescape(open.instructions.as_deref()?)?;
+            let raw = open.instructions.take()?;
+            let text = json::unescape(&raw)?;
             (!text.is_empty()).then(|| (*key, text.into_owned()))
         })
         .collect();

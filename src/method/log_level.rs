@@ -60,7 +60,7 @@ async fn listen_too(shard: &Rc<ShardState>, session: &Rc<Session>) {
 }
 
 fn level_in(caller: &Caller<'_>, message: &Envelope) -> Option<&'static str> {
-    let params = message.params?.slice(caller.request.body_bytes());
+    let params = message.params?.slice(caller.body);
     let level = json::member(params, "level")?.slice(params);
     log_level::level_of(&json::unescape(level)?)
 }

@@ -8,12 +8,31 @@ use std::{
 use shards::notify::Event;
 
 use crate::{
-    config::compiled::VirtualHost,
-    mcp::version::Version,
-    session::Inbox,
-    session::SessionId,
+    config::compiled::{Backend, VirtualHost},
+    mcp::{json, version::Version},
+    route::learned::Learned,
+    session::{AskedTable, Calls, SessionId, Streams},
     upstream::{CallFault, target::Target},
 };
+
+/// Subscriptions of one session at the most.
+const SUBSCRIPTIONS_MAX: usize = 1024;
+
+/// One backend of one state of a virtual host's configuration.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The virtual host.
+    pub host: Rc<VirtualHost>,
+    /// Index of the backend in it.
+    pub index: usize,
+}
+
+impl Place {
+    /// The backend.
+    pub fn backend(&self) -> &Backend {
+        &self.host.backends[self.index]
+    }
+}
 
 /// A client's session.
 #[derive(Debug)]
@@ -28,6 +47,11 @@ pub struct Session {
     pub version: Version,
     /// The client's `clientInfo`, raw, to introduce it to backends that join late.
     pub client_info: Option<Box<[u8]>>,
+    /// The client's capabilities, raw: what backends may ask of it.
+    pub client_capabilities: Box<[u8]>,
+    /// Headers of the request that opened it which some backend's configuration passes on, as a
+    /// head: for the requests the gateway makes by itself. Empty: none.
+    pub opening_head: Box<[u8]>,
     /// When it was opened, ms of the shard's clock.
     pub opened_ms: u64,
     /// When it was last used.
@@ -36,17 +60,24 @@ pub struct Session {
     pub backends: RefCell<BackendSet>,
     /// Log level its client asked for; backends that open later are told it.
     pub log_level: Cell<Option<&'static str>>,
-    /// Messages outside replies.
-    pub inbox: Inbox,
+    /// Its event streams.
+    pub streams: Streams,
+    /// Its client's requests under way.
+    pub calls: Calls,
+    /// What backends have asked its client.
+    pub asked: RefCell<AskedTable>,
+    /// Resources its client has subscribed to: backend key, the backend's own URI.
+    pub subscriptions: RefCell<Vec<(Box<str>, Box<str>)>>,
+    /// Messages on their way to its backends that want no reply.
+    pub saying: Cell<u32>,
     /// Requests of this session under way, without its GET streams.
     pub in_flight: Cell<u32>,
     /// A task is opening backends that were missing.
     pub is_joining: Cell<bool>,
     /// It was ended: nothing may be opened for it any more.
     pub has_ended: Cell<bool>,
-    /// Names learned from the last merged list, for virtual hosts whose keys are ambiguous:
-    /// exposed name, backend index.
-    pub exposed: RefCell<Vec<(Box<str>, u16)>>,
+    /// What the last merged lists taught.
+    pub learned: RefCell<Learned>,
 }
 
 /// The backend sessions of a session, for one state of its virtual host's configuration.
@@ -69,6 +100,8 @@ pub struct BackendSession {
     pub last_fault: Cell<Option<CallFault>>,
     /// Somebody listens to its own event stream; fired when that is open, or cannot be.
     pub listening: RefCell<Option<Rc<Event>>>,
+    /// The id of the last event heard there, to go on from.
+    pub heard: RefCell<Option<Box<[u8]>>>,
 }
 
 /// Where a backend session stands.
@@ -91,10 +124,12 @@ pub struct OpenBackend {
     pub version: Version,
     /// Its capabilities, raw JSON.
     pub capabilities: Box<[u8]>,
-    /// Its instructions, raw JSON string.
-    pub instructions: Option<Box<[u8]>>,
+    /// Its instructions, raw JSON string, until the client has been told.
+    pub instructions: RefCell<Option<Box<[u8]>>>,
     /// Request head up to and including `content-length: `, ready to send.
     pub head: Box<[u8]>,
+    /// It has no event stream of its own.
+    pub is_mute: Cell<bool>,
 }
 
 impl BackendSession {
@@ -105,6 +140,7 @@ impl BackendSession {
             link: RefCell::new(BackendLink::Closed),
             last_fault: Cell::new(None),
             listening: RefCell::default(),
+            heard: RefCell::default(),
         }
     }
 
@@ -127,11 +163,61 @@ impl BackendSession {
         let mut link = self.link.borrow_mut();
         if matches!(&*link, BackendLink::Open(open) if Rc::ptr_eq(open, lost)) {
             *link = BackendLink::Closed;
+            self.heard.take();
         }
     }
 }
 
 impl Session {
+    /// Whether the client can be asked with this method of a backend (mcp.md 3.2).
+    pub fn can_be_asked(&self, method: &[u8]) -> bool {
+        let capabilities = &*self.client_capabilities;
+        let has = |name| json::member(capabilities, name).is_some();
+        match method {
+            b"sampling/createMessage" => has("sampling"),
+            b"elicitation/create" => has("elicitation"),
+            b"roots/list" => has("roots"),
+            b"tasks/get" | b"tasks/result" | b"tasks/list" | b"tasks/cancel" => has("tasks"),
+            // What the protocol does not know is the client's to refuse.
+            _ => true,
+        }
+    }
+
+    /// Remembers a subscription; false: there are too many.
+    pub fn subscribe(&self, backend: &str, uri: &str) -> bool {
+        let mut all = self.subscriptions.borrow_mut();
+        if all
+            .iter()
+            .any(|(key, known)| **key == *backend && **known == *uri)
+        {
+            return true;
+        }
+        if all.len() >= SUBSCRIPTIONS_MAX {
+            return false;
+        }
+        all.push((backend.into(), uri.into()));
+        true
+    }
+
+    /// Forgets a subscription.
+    pub fn unsubscribe(&self, backend: &str, uri: &str) {
+        let mut all = self.subscriptions.borrow_mut();
+        all.retain(|(key, known)| **key != *backend || **known != *uri);
+    }
+
+    /// Whether the client has subscribed to this resource of a backend, or to one it lies under
+    /// (mcp.md 3.4, 13).
+    pub fn is_subscribed(&self, backend: &str, uri: &str) -> bool {
+        is_subscribed(&self.subscriptions.borrow(), backend, uri)
+    }
+
+    /// The URIs its client has subscribed to at a backend.
+    pub fn subscriptions_at(&self, backend: &str) -> Vec<Box<str>> {
+        let all = self.subscriptions.borrow();
+        let own = all.iter().filter(|(key, _)| **key == *backend);
+        own.map(|(_, uri)| uri.clone()).collect()
+    }
+
     /// The backend sessions, brought in line with `host`, the virtual host's configuration as it is
     /// now: backends that stayed keep theirs, new ones start closed. What fell away is returned.
     pub fn follow(&self, host: &Rc<VirtualHost>) -> Vec<Rc<BackendSession>> {
@@ -160,7 +246,7 @@ impl Session {
             host: host.clone(),
             sessions,
         };
-        self.exposed.borrow_mut().clear();
+        self.learned.take();
         left.into_iter().flatten().collect()
     }
 
@@ -181,5 +267,40 @@ impl Session {
     /// All backend sessions, in order.
     pub fn all_backends(&self) -> Vec<Rc<BackendSession>> {
         self.backends.borrow().sessions.clone()
+    }
+}
+
+fn is_subscribed(all: &[(Box<str>, Box<str>)], backend: &str, uri: &str) -> bool {
+    all.iter().any(|(key, known)| {
+        **key == *backend
+            && uri.strip_prefix(&**known).is_some_and(|rest| {
+                rest.is_empty() || known.ends_with('/') || rest.starts_with(['/', '#', '?'])
+            })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a session costs while nothing happens (bytes; what it points to comes on top). A limit
+    /// to be raised knowingly: every session pays.
+    #[test]
+    fn an_idle_session_is_small() {
+        assert!(size_of::<Session>() <= 600, "{}", size_of::<Session>());
+        assert!(size_of::<BackendSession>() <= 96);
+        assert!(size_of::<OpenBackend>() <= 96);
+    }
+
+    #[test]
+    fn updates_of_what_lies_under_a_subscription_count() {
+        let all = RefCell::new(vec![(Box::from("a"), Box::from("x://dir"))]);
+        let is_in = |backend, uri| is_subscribed(&all.borrow(), backend, uri);
+        for uri in ["x://dir", "x://dir/file", "x://dir#part", "x://dir?q"] {
+            assert!(is_in("a", uri), "{uri}");
+        }
+        for (backend, uri) in [("a", "x://directory"), ("b", "x://dir"), ("a", "x://")] {
+            assert!(!is_in(backend, uri), "{backend} {uri}");
+        }
     }
 }

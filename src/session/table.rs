@@ -108,6 +108,9 @@ impl SessionTable {
 
     /// Takes out all sessions whose time is over at `now_ms`.
     pub fn expire(&mut self, now_ms: u64) -> Vec<Rc<Session>> {
+        for session in self.by_id.values() {
+            session.streams.forget_old(now_ms);
+        }
         let over: Vec<SessionId> = self
             .by_id
             .values()
@@ -134,7 +137,7 @@ impl SessionTable {
     /// A session in use, or listened to, is not idle.
     fn is_idle(&self, session: &Session, now_ms: u64) -> bool {
         session.in_flight.get() == 0
-            && !session.inbox.is_open()
+            && !session.streams.is_open()
             && now_ms.saturating_sub(session.used_ms.get()) > self.limits.idle_ms_max
     }
 

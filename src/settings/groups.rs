@@ -224,6 +224,10 @@ pub struct Limits {
     pub response_bytes_max: usize,
     /// One event of a backend's stream.
     pub sse_event_bytes_max: usize,
+    /// Items of one page of a list; 0: all of them.
+    pub page_items_max: usize,
+    /// Events of the whole process kept for clients that resume a stream.
+    pub resume_bytes_max: usize,
     /// Client connections of the whole process.
     pub connections_max: usize,
     /// Live sessions of the whole process.
@@ -259,6 +263,8 @@ pub struct Timeouts {
     pub upstream_first_byte: Duration,
     /// A whole call, its stream included.
     pub call: Duration,
+    /// A client that a backend has asked something.
+    pub client_answer: Duration,
     /// Between comments on a quiet event stream.
     pub heartbeat_interval: Duration,
     /// A session nobody uses; at most `session_age_max`.

@@ -46,8 +46,18 @@ numbers! {
     backend_reopened => "shardgate_backend_sessions_reopened_total",
     /// Backend sessions whose DELETE failed.
     backend_end_failed => "shardgate_backend_deletes_failed_total",
-    /// Answers to backends' own requests that could not be delivered.
+    /// Answers and notifications that a backend did not take.
     backend_answers_failed => "shardgate_backend_answers_failed_total",
+    /// Requests of backends passed on to clients.
+    client_asked => "shardgate_client_requests_total",
+    /// Requests of backends that their client did not answer in time.
+    client_answers_late => "shardgate_client_answers_late_total",
+    /// Answers of clients that nobody waited for.
+    client_answers_unknown => "shardgate_client_answers_unknown_total",
+    /// Requests their client cancelled.
+    calls_cancelled => "shardgate_calls_cancelled_total",
+    /// Event streams of clients gone on with by Last-Event-ID.
+    streams_resumed => "shardgate_streams_resumed_total",
     /// Backends left out of a merged list.
     lists_partial => "shardgate_lists_partial_total",
     /// Backends' lists cut short because a cursor came back.

@@ -13,6 +13,7 @@ pub struct Breaker {
     failures: Cell<u32>,
     open_until_ms: Cell<u64>,
     open_ms: Cell<u64>,
+    is_probing: Cell<bool>,
 }
 
 impl Breaker {
@@ -29,6 +30,7 @@ impl Breaker {
         }
         // Open → probing: the next attempt is due only after this one had its time.
         self.open_until_ms.set(now_ms + self.open_ms.get());
+        self.is_probing.set(true);
         true
     }
 
@@ -36,10 +38,15 @@ impl Breaker {
     pub fn succeeded(&self) {
         self.failures.set(0);
         self.open_ms.set(0);
+        self.is_probing.set(false);
     }
 
     /// An attempt failed at `now_ms`. (Closed → Closed | Open; probing → Open, for longer)
     pub fn failed(&self, now_ms: u64) {
+        // Open → open: attempts that began together fail together, which is one failure's news.
+        if self.is_open(now_ms) && !self.is_probing.replace(false) {
+            return;
+        }
         let failures = self.failures.get().saturating_add(1);
         self.failures.set(failures);
         if failures >= FAILURES_MAX {
@@ -86,5 +93,17 @@ mod tests {
         }
         breaker.failed(now);
         assert!(!breaker.admit(now + 29_999) && breaker.admit(now + 30_000));
+    }
+
+    #[test]
+    fn attempts_that_fail_together_open_it_for_the_shortest_time() {
+        let breaker = Breaker::default();
+        for _ in 0..100 {
+            breaker.failed(5);
+        }
+        assert!(!breaker.admit(1_004) && breaker.admit(1_005));
+        breaker.failed(1_010);
+        breaker.failed(1_010);
+        assert!(!breaker.admit(3_009) && breaker.admit(3_010));
     }
 }

@@ -29,6 +29,8 @@ pub struct UpstreamLimits {
     pub call: Duration,
     /// Time for one backend inside `initialize` and the lists.
     pub fan_out: Duration,
+    /// Time for a client to answer what a backend asks it.
+    pub client_answer: Duration,
     /// A silent time after which an event stream gets a heartbeat.
     pub heartbeat: Duration,
     /// Idle connections kept for a target.

@@ -8,7 +8,7 @@ use shards::{clock::coarse_ms, deadline::now_ms};
 use crate::{
     http::{Parsed, ResponseHead, parse_response},
     link::Link,
-    upstream::{CallFault, Upstream, body::BodyReader, target::Target},
+    upstream::{CallFault, Upstream, body::BodyReader, cancel::Cancel, target::Target},
 };
 
 /// Bytes of a reply's head at the most.
@@ -34,7 +34,7 @@ pub struct Exchange {
 
 /// How to treat one request.
 #[derive(Debug, Clone, Copy)]
-pub struct Manner {
+pub struct Manner<'a> {
     /// Whether it may be sent twice.
     pub repeat: Repeat,
     /// Time until the first byte of the reply.
@@ -42,6 +42,8 @@ pub struct Manner {
     /// A late reply speaks against the backend as a whole, not only against this request. Then a
     /// head alone does not speak for it either: whoever reads the reply says how it went.
     pub is_lateness_telling: bool,
+    /// Says when nobody wants the reply any more.
+    pub cancel: Option<&'a Cancel>,
 }
 
 /// Whether a request may be sent again when the connection ended before any reply byte.
@@ -60,7 +62,7 @@ impl Upstream {
         &self,
         target: &Rc<Target>,
         mut request: Vec<u8>,
-        manner: Manner,
+        manner: Manner<'_>,
         buffer: Vec<u8>,
     ) -> Result<(Exchange, Vec<u8>), CallFault> {
         let mut buffer = Some(buffer);
@@ -72,6 +74,12 @@ impl Upstream {
                 self.connection(target).await?
             };
             link.deadline().arm(manner.first_byte);
+            if let Some(cancel) = manner.cancel {
+                if cancel.is_cancelled() {
+                    return Err(CallFault::Cancelled);
+                }
+                cancel.watch(link.deadline());
+            }
             let (written, returned) = link.write_all(request).await;
             request = returned;
             let outcome = match written {
@@ -114,7 +122,9 @@ impl Upstream {
                     is_second = true;
                 }
                 Err(fault) => {
+                    let is_cancelled = manner.cancel.is_some_and(Cancel::is_cancelled);
                     let fault = match fault {
+                        _ if is_cancelled => CallFault::Cancelled,
                         CallFault::ClosedBeforeReply if link.deadline().has_passed() => {
                             CallFault::FirstByteTimeout
                         }
@@ -142,6 +152,7 @@ impl Upstream {
         let has_excess =
             body.has_excess() || link.holds_input() || (body.is_full() && link.has_input());
         if head.keep_alive && body.is_done() && !has_excess && !link.deadline().has_passed() {
+            link.deadline().renew();
             target.put_idle(link, coarse_ms(), self.limits.idle_per_target_max);
         }
         body.into_buffer()

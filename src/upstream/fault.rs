@@ -67,6 +67,9 @@ pub enum CallFault {
     /// The backend refused the log level.
     #[error("the backend refused the log level")]
     LevelRefused,
+    /// The caller has cancelled the request.
+    #[error("the request was cancelled")]
+    Cancelled,
     /// The session ended meanwhile.
     #[error("the session has ended")]
     SessionEnded,
@@ -100,6 +103,7 @@ impl CallFault {
             Self::Revision => "revision",
             Self::InitializeRefused => "initialize_refused",
             Self::LevelRefused => "level_refused",
+            Self::Cancelled => "cancelled",
             Self::SessionEnded => "session_ended",
             Self::Reconfigured => "reconfigured",
         }

@@ -1,8 +1,8 @@
 //! Backends' own event streams (GET, mcp.md 1.2): what they say outside calls.
 //!
-//! A stream costs a connection for each backend, so it is opened only for sessions that have asked
-//! for log messages and listen themselves; it closes when their last stream does. Log messages and
-//! `tools/list_changed` go to the session's own stream, anything else was not advertised.
+//! A stream costs a connection for each backend, so it is opened only for sessions that listen
+//! themselves, and closes when their last stream does. One that ends is opened again after a pause,
+//! from the last event heard on; a backend that has none (405) is not asked twice.
 
 use std::{pin::pin, rc::Rc, time::Duration};
 
@@ -10,34 +10,35 @@ use futures_util::future::{Either, select};
 use shards::{notify::Event, spawn};
 
 use crate::{
-    config::compiled::VirtualHost,
     http::{ContentKind, Encoding, sse::EventParser},
-    mcp::reply_scan::{ReplyKind, scan_reply},
-    session::{BackendSession, Session, state::OpenBackend},
+    mcp::reply_scan::scan_reply,
+    reply::heard::Ear,
+    session::{BackendSession, Place, Session},
     shard_state::ShardState,
     upstream::{
-        Exchange, answer,
+        Exchange,
         exchange::{Manner, Repeat},
-        log_level, request,
+        request,
         rpc::is_message,
+        say,
     },
 };
 
 /// Pauses before a stream that ended is opened again, ms: first and longest.
 const PAUSE_MS: (u64, u64) = (1_000, 30_000);
 
-/// Listens to the backends of a session that wants it, as far as nobody does yet. The events say
+/// Listens to the backends of a session that listens, as far as nobody does yet. The events say
 /// when each stream is open, or cannot be opened.
 pub fn start(shard: &Rc<ShardState>, session: &Rc<Session>) -> Vec<Rc<Event>> {
-    let (Some(_), Some(deserted)) = (session.log_level.get(), session.inbox.deserted()) else {
+    let Some(deserted) = session.streams.deserted() else {
         return Vec::new();
     };
     let host = session.backends.borrow().host.clone();
     let mut all = Vec::new();
     for (index, link) in session.all_backends().into_iter().enumerate() {
-        if !link.open().is_some_and(|open| log_level::is_offered(&open)) {
+        let Some(open) = link.open().filter(|open| !open.is_mute.get()) else {
             continue;
-        }
+        };
         if let Some(known) = &*link.listening.borrow() {
             all.push(known.clone());
             continue;
@@ -48,14 +49,19 @@ pub fn start(shard: &Rc<ShardState>, session: &Rc<Session>) -> Vec<Rc<Event>> {
         let listener = Listener {
             shard: shard.clone(),
             session: session.clone(),
-            host: host.clone(),
-            index,
+            from: say::Listener {
+                place: Place {
+                    host: host.clone(),
+                    index,
+                },
+                open,
+            },
             link,
             deserted: deserted.clone(),
             ready,
         };
         spawn(async move {
-            if listener.run().await == Heard::Deserted {
+            if listener.run().await != Heard::Nothing {
                 // Somebody may have come back before this task saw that all had left.
                 let (shard, session) = (listener.shard.clone(), listener.session.clone());
                 drop(listener);
@@ -71,18 +77,19 @@ pub fn start(shard: &Rc<ShardState>, session: &Rc<Session>) -> Vec<Rc<Event>> {
 enum Heard {
     /// The session's client does not listen any more.
     Deserted,
-    /// The backend has no such stream.
+    /// The backend has no such stream, or is no part of the session any more.
     Nothing,
-    /// It ended; it may be opened again.
-    End,
+    /// The backend session was lost: another one is to be listened to.
+    Lost,
+    /// It ended; it may be opened again, after so many ms when the backend said so.
+    End(Option<u64>),
 }
 
 /// Listens to one backend; the backend session is free for another one when it is dropped.
 struct Listener {
     shard: Rc<ShardState>,
     session: Rc<Session>,
-    host: Rc<VirtualHost>,
-    index: usize,
+    from: say::Listener,
     link: Rc<BackendSession>,
     deserted: Rc<Event>,
     ready: Rc<Event>,
@@ -99,19 +106,22 @@ impl Listener {
     async fn run(&self) -> Heard {
         let mut pause_ms = PAUSE_MS.0;
         loop {
-            // A backend that lost its session is listened to again when it has been opened again.
-            let Some(open) = self.link.open() else {
-                return Heard::Nothing;
-            };
-            let heard = match self.open(&open).await {
-                Some(exchange) => self.hear(exchange, &open).await,
-                None => Heard::Nothing,
+            if !self.is_current() {
+                return Heard::Lost;
+            }
+            let heard = match self.open().await {
+                Ok(exchange) => {
+                    pause_ms = PAUSE_MS.0;
+                    self.hear(exchange).await
+                }
+                Err(heard) => heard,
             };
             self.ready.fire();
-            if heard != Heard::End {
+            let Heard::End(retry_ms) = heard else {
                 return heard;
-            }
-            let pause = pin!(shards::sleep(Duration::from_millis(pause_ms)));
+            };
+            let wanted_ms = retry_ms.unwrap_or(pause_ms).min(PAUSE_MS.1);
+            let pause = pin!(shards::sleep(Duration::from_millis(wanted_ms)));
             if let Either::Left(_) = select(pin!(self.deserted.wait()), pause).await {
                 return Heard::Deserted;
             }
@@ -119,33 +129,66 @@ impl Listener {
         }
     }
 
-    /// Asks for the stream; `None`: there is none.
-    async fn open(&self, open: &OpenBackend) -> Option<Exchange> {
-        let backend = &self.host.backends[self.index];
-        let request = request::get(backend, open.session_id.as_deref(), open.version);
+    /// Whether what is listened to is still what is in use.
+    fn is_current(&self) -> bool {
+        let open = self.link.open();
+        self.session.holds(&self.link)
+            && open.is_some_and(|open| Rc::ptr_eq(&open, &self.from.open))
+    }
+
+    /// Asks for the stream.
+    async fn open(&self) -> Result<Exchange, Heard> {
+        let (backend, open) = (self.from.place.backend(), &self.from.open);
+        let seen = self.link.heard.borrow().clone();
+        let request = request::get(
+            backend,
+            open.session_id.as_deref(),
+            open.version,
+            seen.as_deref(),
+            &self.session.opening_head,
+        );
         let manner = Manner {
             repeat: Repeat::Harmless,
             first_byte: self.shard.upstream.limits.first_byte,
             // It may say nothing before there is something to say.
             is_lateness_telling: false,
+            cancel: None,
         };
         let upstream = &self.shard.upstream;
         let asked = upstream.exchange(&backend.target, request, manner, Vec::new());
-        let (exchange, _) = asked.await.ok()?;
+        let (exchange, _) = asked.await.map_err(|_| Heard::End(None))?;
         let head = &exchange.head;
         let is_stream = head.status == 200
             && head.content == ContentKind::EventStream
             && head.encoding == Encoding::Identity;
-        is_stream.then_some(exchange)
+        match head.status {
+            _ if is_stream => Ok(exchange),
+            500.. | 429 => Err(Heard::End(None)),
+            404 => {
+                self.link.forget(open);
+                Err(Heard::Nothing)
+            }
+            // It has none, and will not have one later (mcp.md 1.2: 405).
+            _ => {
+                open.is_mute.set(true);
+                Err(Heard::Nothing)
+            }
+        }
     }
 
-    async fn hear(&self, mut exchange: Exchange, open: &Rc<OpenBackend>) -> Heard {
+    async fn hear(&self, mut exchange: Exchange) -> Heard {
         // Silence is what such a stream is made of.
         exchange.link.deadline().disarm();
         self.ready.fire();
         let limits = &self.shard.upstream.limits;
         let mut parser = EventParser::new(limits.event_bytes_max);
         let mut piece = Vec::new();
+        let mut retry_ms = None;
+        let ear = Ear {
+            shard: &self.shard,
+            session: &self.session,
+            from: &self.from,
+        };
         loop {
             if exchange.body.needs_input() {
                 let input = pin!(exchange.link.readable());
@@ -158,38 +201,30 @@ impl Listener {
             let read = exchange.body.piece(&mut exchange.link, &mut piece).await;
             exchange.link.deadline().disarm();
             if read != Ok(true) {
-                return Heard::End;
+                return Heard::End(retry_ms);
             }
             // It may have fallen away with a change of the configuration meanwhile.
             if !self.session.holds(&self.link) {
                 return Heard::Nothing;
             }
             let fed = parser.feed(&piece, |event| {
-                if is_message(event.name) && !event.data.is_empty() {
-                    self.pass_on(event.data, open);
+                retry_ms = event.retry_ms.or(retry_ms);
+                if let Some(id) = event.id {
+                    *self.link.heard.borrow_mut() = (!id.is_empty()).then(|| id.into());
+                }
+                if !is_message(event.name) || event.data.is_empty() {
+                    return;
+                }
+                let Ok(scan) = scan_reply(event.data) else {
+                    return;
+                };
+                if let Some(message) = ear.hear(event.data, &scan, None) {
+                    self.session.streams.push(&message);
                 }
             });
             if fed.is_err() {
-                return Heard::End;
+                return Heard::End(retry_ms);
             }
-        }
-    }
-
-    fn pass_on(&self, data: &[u8], open: &Rc<OpenBackend>) {
-        let Ok(scan) = scan_reply(data) else { return };
-        let method = scan.method.map_or(&b""[..], |span| span.slice(data));
-        match (scan.kind, scan.id) {
-            (ReplyKind::Notification, _) if method == b"notifications/message" => {
-                self.session.inbox.push(data);
-            }
-            (ReplyKind::Notification, _) if method == b"notifications/tools/list_changed" => {
-                self.session.inbox.post(data);
-            }
-            (ReplyKind::Request, Some(id)) => {
-                let (id, is_ping) = (id.slice(data), method == b"ping");
-                answer::answer(&self.shard, (&self.host, self.index), open, id, is_ping);
-            }
-            _ => {}
         }
     }
 }

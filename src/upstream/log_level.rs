@@ -31,6 +31,14 @@ pub fn level_of(name: &str) -> Option<&'static str> {
     LEVELS.into_iter().find(|level| *level == name)
 }
 
+/// Whether a message of this raw level is to be passed on when `least` was asked for. One without a
+/// level that we know is.
+pub fn is_at_least(level: Option<&[u8]>, least: &str) -> bool {
+    let rank = |name: &str| LEVELS.iter().position(|known| *known == name);
+    let level = level.and_then(json::unescape).and_then(|name| rank(&name));
+    level.is_none_or(|level| Some(level) >= rank(least))
+}
+
 /// Whether the backend said that it logs.
 pub fn is_offered(open: &OpenBackend) -> bool {
     json::member(&open.capabilities, "logging").is_some()
@@ -72,6 +80,7 @@ pub async fn set(
         repeat: Repeat::Harmless,
         first_byte: patience,
         is_lateness_telling: true,
+        cancel: None,
     };
     let answer = shard
         .upstream
@@ -83,6 +92,16 @@ pub async fn set(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_below_the_level_are_left_out() {
+        assert!(is_at_least(Some(br#""error""#), "warning"));
+        assert!(is_at_least(Some(br#""warning""#), "warning"));
+        assert!(!is_at_least(Some(br#""info""#), "warning"));
+        for odd in [None, Some(&br#""loud""#[..]), Some(b"7")] {
+            assert!(is_at_least(odd, "emergency"));
+        }
+    }
 
     #[test]
     fn only_the_levels_of_the_protocol_are_known() {

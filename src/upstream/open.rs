@@ -4,7 +4,11 @@
 //! Opening runs as a task of its own, so that a caller's patience and the opening's are two things:
 //! a backend that is late joins when it is ready, and nobody opens twice.
 
-use std::{rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use shards::{deadline::now_ms, notify::Event, spawn};
@@ -86,13 +90,8 @@ fn start(
             Ok(open) => {
                 shard.numbers.backend_opened.add(1);
                 if session.has_ended.get() || !session.holds(&opening.link) {
-                    end(
-                        &shard,
-                        backend,
-                        open.session_id.as_deref(),
-                        Some(open.version),
-                    )
-                    .await;
+                    let (id, version) = (open.session_id.as_deref(), Some(open.version));
+                    end(&shard, backend, id, version, &session.opening_head).await;
                     return;
                 }
                 opening.settle(Ok(open));
@@ -102,7 +101,7 @@ fn start(
                 shard.numbers.backend_open_failed.add(1);
                 opening.settle(Err(fault));
                 if let Some((id, version)) = left_behind {
-                    end(&shard, backend, Some(&id), version).await;
+                    end(&shard, backend, Some(&id), version, &session.opening_head).await;
                 }
             }
         }
@@ -165,14 +164,16 @@ async fn initialize(
         repeat: Repeat::Harmless,
         first_byte: upstream.limits.first_byte,
         is_lateness_telling: true,
+        cancel: None,
     };
     let id = link.next_id().to_string();
     let body = initialize_body(&id, session);
     let head = request::post_head(backend, None, None);
+    let client_head = &session.opening_head;
     let answer = upstream
         .ask(
             &backend.target,
-            whole(head, backend, &body),
+            whole(head, backend, &body, client_head),
             id.as_bytes(),
             manner,
         )
@@ -199,16 +200,23 @@ async fn initialize(
     let open = OpenBackend {
         version,
         capabilities: answer.result_member("capabilities").unwrap_or(b"{}").into(),
-        instructions: answer
-            .result_member("instructions")
-            .filter(|raw| raw.starts_with(b"\""))
-            .map(Box::from),
+        instructions: RefCell::new(
+            answer
+                .result_member("instructions")
+                .filter(|raw| raw.starts_with(b"\""))
+                .map(Box::from),
+        ),
         head: head.clone().into(),
         session_id: answer.session_id,
+        is_mute: Cell::new(false),
     };
     let notification = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
     let told = upstream
-        .tell(&backend.target, whole(head, backend, notification), manner)
+        .tell(
+            &backend.target,
+            whole(head, backend, notification, client_head),
+            manner,
+        )
         .await;
     if let Err(fault) = told {
         return Err(Unopened {
@@ -222,6 +230,7 @@ async fn initialize(
         open: &open,
     };
     set_level(shard, session, to).await;
+    subscribe_again(shard, session, to).await;
     Ok(open)
 }
 
@@ -237,14 +246,42 @@ async fn set_level(shard: &Rc<ShardState>, session: &Session, to: log_level::Rec
     }
 }
 
-/// Our `initialize`: the client's revision and name, but no capabilities, because what they stand
-/// for (requests from server to client) is not relayed.
+/// Tells a backend that was opened again what its client had subscribed to.
+async fn subscribe_again(shard: &Rc<ShardState>, session: &Session, to: log_level::Recipient<'_>) {
+    for uri in session.subscriptions_at(&to.backend.key) {
+        let id = to.link.next_id().to_string();
+        let mut body = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"resources/subscribe","params":{{"uri":"#
+        )
+        .into_bytes();
+        json::quote(&mut body, &uri);
+        body.extend_from_slice(b"}}");
+        let head = to.open.head.to_vec();
+        let request = whole(head, to.backend, &body, &session.opening_head);
+        let manner = Manner {
+            repeat: Repeat::Harmless,
+            first_byte: shard.upstream.limits.first_byte,
+            is_lateness_telling: false,
+            cancel: None,
+        };
+        let upstream = &shard.upstream;
+        let asked = upstream.ask(&to.backend.target, request, id.as_bytes(), manner);
+        if !asked.await.is_ok_and(|answer| answer.result().is_some()) {
+            session.unsubscribe(&to.backend.key, &uri);
+        }
+    }
+}
+
+/// Our `initialize`: the client's revision, name and capabilities, because what they stand for
+/// (requests from server to client) is relayed.
 fn initialize_body(id: &str, session: &Session) -> Vec<u8> {
     let mut body = format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{{"protocolVersion":"{}","capabilities":{{}},"clientInfo":"#,
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{{"protocolVersion":"{}","capabilities":"#,
         session.version.name()
     )
     .into_bytes();
+    body.extend_from_slice(&session.client_capabilities);
+    body.extend_from_slice(br#","clientInfo":"#);
     match &session.client_info {
         Some(info) => body.extend_from_slice(info),
         None => body.extend_from_slice(
@@ -260,10 +297,9 @@ fn initialize_body(id: &str, session: &Session) -> Vec<u8> {
     body
 }
 
-fn whole(head: Vec<u8>, backend: &Backend, body: &[u8]) -> Vec<u8> {
+fn whole(head: Vec<u8>, backend: &Backend, body: &[u8], client_head: &[u8]) -> Vec<u8> {
     let mut request = head;
-    // Passed headers belong to a caller's request; this one is the gateway's own.
-    request::finish_head(&mut request, body.len(), backend, b"");
+    request::finish_head(&mut request, body.len(), backend, client_head);
     request.extend_from_slice(body);
     request
 }
@@ -274,6 +310,7 @@ pub async fn end(
     backend: &Backend,
     session_id: Option<&[u8]>,
     version: Option<Version>,
+    client_head: &[u8],
 ) {
     let Some(session_id) = session_id else {
         return;
@@ -282,8 +319,9 @@ pub async fn end(
         repeat: Repeat::Harmless,
         first_byte: Duration::from_secs(5),
         is_lateness_telling: false,
+        cancel: None,
     };
-    let request = request::delete(backend, session_id, version);
+    let request = request::delete(backend, session_id, version, client_head);
     if shard
         .upstream
         .tell(&backend.target, request, manner)
@@ -296,22 +334,18 @@ pub async fn end(
 
 /// Ends all backend sessions of a session that has ended.
 pub fn end_all(shard: &Rc<ShardState>, session: &Session) {
-    session.inbox.end();
+    session.streams.end();
     let set = session.backends.borrow();
     for (index, link) in set.sessions.iter().enumerate() {
         let Some(open) = link.open() else { continue };
         link.forget(&open);
         let (shard, host) = (shard.clone(), set.host.clone());
         let pass = shard.shard.gate.enter();
+        let client_head = session.opening_head.clone();
         spawn(async move {
             let backend = &host.backends[index];
-            end(
-                &shard,
-                backend,
-                open.session_id.as_deref(),
-                Some(open.version),
-            )
-            .await;
+            let (id, version) = (open.session_id.as_deref(), Some(open.version));
+            end(&shard, backend, id, version, &client_head).await;
             drop(pass);
         });
     }
@@ -356,7 +390,7 @@ pub fn join_late(shard: &Rc<ShardState>, session: &Rc<Session>, host: &Rc<Virtua
                     // It may have come meanwhile; the client has not been told.
                     let outcome = ensure(shard, session, (host, index), &link, patience).await;
                     if outcome.is_ok() {
-                        session.inbox.post(LIST_CHANGED);
+                        session.streams.post(LIST_CHANGED);
                     }
                     outcome.err().map(|_| index)
                 }

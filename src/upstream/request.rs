@@ -18,19 +18,36 @@ pub fn post_head(
     out
 }
 
-/// A whole DELETE request that ends a backend session (mcp.md 1.2).
-pub fn delete(backend: &Backend, session_id: &[u8], version: Option<Version>) -> Vec<u8> {
+/// A whole DELETE request that ends a backend session (mcp.md 1.2). `client_head` is the head of
+/// the request that opened it.
+pub fn delete(
+    backend: &Backend,
+    session_id: &[u8],
+    version: Option<Version>,
+    client_head: &[u8],
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(384);
     start(&mut out, b"DELETE", backend, Some(session_id), version);
-    out.extend_from_slice(b"\r\n");
+    pass_headers(&mut out, backend, client_head);
     out
 }
 
-/// A whole GET request for a backend's own event stream (mcp.md 1.2).
-pub fn get(backend: &Backend, session_id: Option<&[u8]>, version: Version) -> Vec<u8> {
+/// A whole GET request for a backend's own event stream, from after the event `seen` on
+/// (mcp.md 1.2). `client_head` is the head of the request that is the reason.
+pub fn get(
+    backend: &Backend,
+    session_id: Option<&[u8]>,
+    version: Version,
+    seen: Option<&[u8]>,
+    client_head: &[u8],
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(384);
     start(&mut out, b"GET", backend, session_id, Some(version));
-    out.extend_from_slice(b"accept: text/event-stream\r\n\r\n");
+    out.extend_from_slice(b"accept: text/event-stream\r\n");
+    if let Some(seen) = seen.filter(|seen| is_field_value(seen)) {
+        field(&mut out, b"last-event-id", seen);
+    }
+    pass_headers(&mut out, backend, client_head);
     out
 }
 
@@ -73,14 +90,48 @@ fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 pub fn finish_head(out: &mut Vec<u8>, body_bytes: usize, backend: &Backend, client_head: &[u8]) {
     decimal(out, body_bytes as u64);
     out.extend_from_slice(b"\r\n");
+    pass_headers(out, backend, client_head);
+}
+
+/// The caller's passed headers and the blank line.
+fn pass_headers(out: &mut Vec<u8>, backend: &Backend, client_head: &[u8]) {
     for name in &backend.pass_headers {
         if let Some(value) = header_values(client_head, name).next()
-            && value.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t'))
+            && is_field_value(value)
         {
             field(out, name.as_bytes(), value);
         }
     }
     out.extend_from_slice(b"\r\n");
+}
+
+fn is_field_value(value: &[u8]) -> bool {
+    value.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t'))
+}
+
+/// A head that holds what the backends of a virtual host pass on of `client_head`, to be kept;
+/// empty when they pass nothing on.
+pub fn passed_head<'a>(
+    backends: impl Iterator<Item = &'a Backend>,
+    client_head: &[u8],
+) -> Box<[u8]> {
+    let mut names: Vec<&str> = backends
+        .flat_map(|backend| backend.pass_headers.iter().map(|name| &**name))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut head = b"GET / HTTP/1.1\r\n".to_vec();
+    let empty = head.len();
+    for name in names {
+        if let Some(value) = header_values(client_head, name).next() {
+            field(&mut head, name.as_bytes(), value);
+        }
+    }
+    if head.len() == empty {
+        return Box::default();
+    }
+    head.extend_from_slice(b"\r\n");
+    head.into()
 }
 
 /// Appends a number in decimal.
@@ -128,6 +179,34 @@ mod tests {
              accept: application/json, text/event-stream\r\ncontent-length: 12\r\n\
              x-trace: t1\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn what_is_passed_on_can_be_kept() {
+        let config = serde_json::from_str(
+            r#"{"virtual_hosts":{"v":{"backends":{
+                "a":{"url":"http://a/","passthrough_headers":["X-One","X-Two"]},
+                "b":{"url":"http://b/","passthrough_headers":["X-Two"]},
+                "c":{"url":"http://c/"}}}}}"#,
+        )
+        .unwrap();
+        let user = CompiledUser::new(&config, &Targets::default());
+        let host = user.host("v").unwrap();
+        let client = b"POST / HTTP/1.1\r\nHost: h\r\nX-Two: 2\r\nAuthorization: s\r\n\r\n";
+        let kept = passed_head(host.backends.iter(), client);
+        assert_eq!(&*kept, b"GET / HTTP/1.1\r\nx-two: 2\r\n\r\n");
+        let request = delete(&host.backends[1], b"sid", None, &kept);
+        assert!(request.ends_with(b"mcp-session-id: sid\r\nx-two: 2\r\n\r\n"));
+        let nothing = passed_head(host.backends[2..].iter(), client);
+        assert!(nothing.is_empty());
+        let request = get(
+            &host.backends[2],
+            None,
+            Version::LATEST,
+            Some(b"e1"),
+            &nothing,
+        );
+        assert!(request.ends_with(b"accept: text/event-stream\r\nlast-event-id: e1\r\n\r\n"));
     }
 
     #[test]

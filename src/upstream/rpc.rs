@@ -34,6 +34,13 @@ impl Answer {
         self.scan.result.map(|span| span.slice(&self.document))
     }
 
+    /// The code of the error, if it is one.
+    pub fn error_code(&self) -> Option<i64> {
+        let error = self.scan.error?.slice(&self.document);
+        let code = json::member(error, "code")?.slice(error);
+        std::str::from_utf8(code).ok()?.parse().ok()
+    }
+
     /// A member of the result, raw.
     pub fn result_member(&self, name: &str) -> Option<&[u8]> {
         let result = self.result()?;
@@ -58,7 +65,7 @@ impl Upstream {
         target: &Rc<Target>,
         request: Vec<u8>,
         id: &[u8],
-        manner: Manner,
+        manner: Manner<'_>,
     ) -> Result<Answer, CallFault> {
         let exchange = self.exchange_in_time(target, request, manner).await?;
         let answer = self.read_answer(exchange, id).await;
@@ -95,7 +102,7 @@ impl Upstream {
         &self,
         target: &Rc<Target>,
         request: Vec<u8>,
-        manner: Manner,
+        manner: Manner<'_>,
     ) -> Result<Exchange, CallFault> {
         let started_ms = now_ms();
         let (exchange, _) = self
@@ -112,7 +119,7 @@ impl Upstream {
         &self,
         target: &Rc<Target>,
         request: Vec<u8>,
-        manner: Manner,
+        manner: Manner<'_>,
     ) -> Result<(), CallFault> {
         let mut exchange = self.exchange_in_time(target, request, manner).await?;
         // Nothing but the status is waited for.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::META_VERSION;
+use super::{META_TASK, META_VERSION};
 
 fn space() -> impl Strategy<Value = &'static str> {
     prop_oneof![6 => Just(""), 1 => Just(" "), 1 => Just("\r\n\t"), 1 => Just("          ")]
@@ -123,9 +123,17 @@ fn meta() -> BoxedStrategy<String> {
     object(some_of(vec![
         member("progressToken", scalar().boxed()),
         member(META_VERSION, Just("\"2026-07-28\"".to_owned()).boxed()),
+        member(META_TASK, value().boxed()),
         (string_lexeme(), value()).boxed(),
     ]))
     .boxed()
+}
+
+fn reference() -> BoxedStrategy<String> {
+    let known = ["type", "name", "uri"];
+    let mut members: Vec<_> = known.map(|key| member(key, scalar().boxed())).into();
+    members.push((string_lexeme(), value()).boxed());
+    prop_oneof![9 => object(some_of(members)), 1 => value()].boxed()
 }
 
 fn params() -> BoxedStrategy<String> {
@@ -138,10 +146,12 @@ fn params() -> BoxedStrategy<String> {
         "protocolVersion",
         "capabilities",
         "clientInfo",
+        "taskId",
     ]
     .into_iter()
     .map(|key| member(key, value().boxed()))
     .collect();
+    members.push(member("ref", reference()));
     members.push(member("_meta", meta()));
     members.push((string_lexeme(), value()).boxed());
     prop_oneof![20 => object(some_of(members)), 1 => value()].boxed()

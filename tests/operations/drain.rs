@@ -1,8 +1,10 @@
 //! A stop: what runs is finished, what waits is told, what hangs is cut, and the process ends.
 
 use std::{
+    collections::BTreeMap,
     net::TcpStream,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -26,8 +28,8 @@ impl House {
     fn new(more: &[&str]) -> Self {
         let gate: Arc<Gate> = Arc::default();
         let at_the_gate = gate.clone();
-        let backend = Backend::scripted("slow", &["wait"], move |asked, _| {
-            if asked.is("tools/call") {
+        let backend = Backend::scripted("slow", &["wait", "count"], move |asked, _| {
+            if asked.tool().as_deref() == Some("wait") {
                 at_the_gate.wait();
             }
             None
@@ -237,4 +239,92 @@ fn what_hangs_is_cut_after_the_drain_timeout() {
         (house.backend.session_count() == 0).then_some(())
     });
     house.gate.open();
+}
+
+/// Calls with numbers of their own, one after the other, until the gateway takes no more; those
+/// that were answered. A connection may end instead of taking a request, but not after that.
+fn call_until_it_ends(caller: Caller, first_number: u64) -> Vec<u64> {
+    let mut answered = Vec::new();
+    let address = caller.address;
+    let mut connection = Connection::open(address);
+    for number in first_number.. {
+        let body = call("count", &format!(r#"{{"number":{number}}}"#));
+        let has_answer = connection.try_send(caller.post_bytes(&body)) && connection.fill();
+        if has_answer {
+            let response = connection.read_response();
+            if response.status == 503 {
+                assert!(response.header("retry-after").is_some());
+                break;
+            }
+            assert_eq!(response.status, 200, "{}", response.text());
+            let expected = format!(r#"slow count {{"number":{number}}}"#);
+            assert_eq!(response.result()["content"][0]["text"], expected);
+            answered.push(number);
+            if response.header("connection") != Some("close") {
+                continue;
+            }
+        }
+        // It has said so, or has closed while nothing was under way.
+        match TcpStream::connect(address) {
+            Ok(stream) => connection = Connection::over(stream),
+            Err(_) => break,
+        }
+    }
+    answered
+}
+
+/// What a tool did, its caller has been told: nothing is lost between the two, in the middle of
+/// load, with streams open.
+#[test]
+fn a_stop_under_load_loses_nothing() {
+    const CALLERS: u64 = 6;
+    let (rounds, streams_each) = match std::env::var_os("SHARDGATE_TEST_LONG") {
+        Some(_) => (20, 8),
+        None => (2, 4),
+    };
+    for _ in 0..rounds {
+        let mut house = House::new(&[]);
+        let callers: Vec<Caller> = (0..CALLERS).map(|_| house.open()).collect();
+        let mut streams: Vec<Connection> = callers
+            .iter()
+            .flat_map(|caller| std::iter::repeat_n(caller, streams_each))
+            .map(|caller| {
+                let mut stream = Connection::open(house.process.address());
+                stream.send(format!("{}\r\n", caller.head("GET")));
+                assert_eq!(stream.read_head().status, 200);
+                stream
+            })
+            .collect();
+        let load: Vec<_> = callers
+            .into_iter()
+            .zip(0..)
+            .map(|(caller, number)| {
+                thread::spawn(move || call_until_it_ends(caller, number * 1_000_000))
+            })
+            .collect();
+        house
+            .backend
+            .await_rpc("tools/call", 100 * usize::try_from(CALLERS).unwrap());
+        house.process.signal("TERM");
+        for stream in &mut streams {
+            while stream.read_chunk().is_some() {}
+            assert!(stream.is_closed(), "told, and then closed");
+        }
+        let answered = load.into_iter().flat_map(|load| load.join().unwrap());
+        let mut answered: Vec<u64> = answered.collect();
+        answered.sort_unstable();
+        assert_eq!(house.process.exit_code(), 0, "{}", house.process.stderr());
+        let mut done: BTreeMap<u64, usize> = BTreeMap::new();
+        for call in house.backend.seen_rpc("tools/call") {
+            let number = call.json()["params"]["arguments"]["number"].as_u64();
+            *done.entry(number.unwrap()).or_default() += 1;
+        }
+        assert!(
+            done.values().all(|times| *times == 1),
+            "nothing was done twice"
+        );
+        done.retain(|number, _| answered.binary_search(number).is_err());
+        assert!(done.is_empty(), "done and not answered: {done:?}");
+        assert_eq!(house.backend.session_count(), 0);
+    }
 }

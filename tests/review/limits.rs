@@ -1,7 +1,7 @@
 //! Time limits, and the shard's time as such.
 
 use std::{
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Shutdown, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -12,7 +12,6 @@ use std::{
 
 use serde_json::json;
 use shardgate::settings::IoDriver;
-use tokio::net::TcpSocket;
 
 use crate::{
     support::{self, Ask, Backend, Connection, Gate, McpClient, Plan, eventually},
@@ -112,7 +111,7 @@ fn a_client_that_reads_slowly_gets_the_whole_reply() {
         .settings(|settings| settings.timeouts.write = Duration::from_secs(1))
         .start();
     let mut client = McpClient::open(&gateway);
-    client.connection = Connection::over(with_a_small_window(gateway.address));
+    client.connection = Connection::open_narrow(gateway.address);
     client.send_call("1", "large", "{}");
     let length = client.connection.read_head();
     let length: usize = length.header("content-length").unwrap().parse().unwrap();
@@ -121,20 +120,6 @@ fn a_client_that_reads_slowly_gets_the_whole_reply() {
         thread::sleep(Duration::from_millis(4));
         assert!(client.connection.fill(), "the reply was cut off");
     }
-}
-
-fn with_a_small_window(address: SocketAddr) -> TcpStream {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .unwrap();
-    let stream = runtime.block_on(async {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_recv_buffer_size(32 * 1024).unwrap();
-        socket.connect(address).await.unwrap().into_std().unwrap()
-    });
-    stream.set_nonblocking(false).unwrap();
-    stream
 }
 
 /// On the epoll driver whatever can be done at once is done at once.

@@ -1,6 +1,6 @@
 //! S11: pages of allowed origins may call and read every answer; others may not.
 
-use crate::support::{Ask, Backend, Gateway, McpClient, Plan, Response};
+use crate::support::{Ask, Backend, Gateway, LAYOUTS, Layout, McpClient, Plan, Response};
 
 const ORIGIN: &str = "http://localhost:6274";
 const LISTED: &str = "https://app.example";
@@ -8,12 +8,12 @@ const EVIL: &str = "https://evil.example";
 const REQUESTED: &str = "content-type,authorization,mcp-session-id,mcp-protocol-version,last-event-id,mcp-method,mcp-name";
 const BODY_BYTES_MAX: usize = 4096;
 
-fn started(backend: &Backend, shards: usize) -> Gateway {
+fn started(backend: &Backend, layout: Layout) -> Gateway {
     let config = serde_json::json!({"virtual_hosts": {"main": {"backends": {
         "a": {"name": "a", "url": backend.url()}
     }}}});
     Plan::document(serde_json::json!({"users": {"known": config}}))
-        .shards(shards)
+        .layout(layout)
         .with_tokens()
         .settings(|settings| {
             settings.access.origins = vec![LISTED.to_owned()];
@@ -67,7 +67,7 @@ fn assert_closed_to_pages(response: &Response, context: &str) {
 #[test]
 fn s11_a_preflight_is_answered_without_authentication() {
     let backend = Backend::start("a", &["one"]);
-    let gateway = started(&backend, 2);
+    let gateway = started(&backend, Layout::Spread);
     let mut connection = gateway.connect();
     for target in [
         "/mcp",
@@ -101,9 +101,9 @@ fn s11_a_preflight_is_answered_without_authentication() {
 
 #[test]
 fn s11_every_answer_can_be_read_by_an_allowed_page() {
-    for shards in [1, 2] {
+    for layout in LAYOUTS {
         let backend = Backend::start("a", &["one"]);
-        let gateway = started(&backend, shards);
+        let gateway = started(&backend, layout);
         let token = gateway.token("known");
         let client = McpClient::open_on(&gateway, "main", Some(&token));
         let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
@@ -157,7 +157,7 @@ fn s11_every_answer_can_be_read_by_an_allowed_page() {
             (200, client.bare("DELETE")),
         ];
         for (status, ask) in asks {
-            let context = format!("{status} of {shards} shards");
+            let context = format!("{status} of {layout:?}");
             for origin in [ORIGIN, LISTED] {
                 // The DELETE of the second origin finds the session gone.
                 let response = gateway.connect().ask(&ask.clone().header("origin", origin));
@@ -189,12 +189,12 @@ fn s11_streams_can_be_read_too() {
         wire.answer(200, "content-type: text/event-stream\r\n", stream);
         Some(())
     });
-    let gateway = started(&backend, 2);
+    let gateway = started(&backend, Layout::Spread);
     let token = gateway.token("known");
     let mut client = McpClient::open_on(&gateway, "main", Some(&token));
     let ask = client.request(crate::support::call_body("1", "one", "{}"));
     let response = client.connection.ask(&ask.header("origin", ORIGIN));
-    assert_eq!(response.events().len(), 2);
+    assert_eq!(response.messages().len(), 2);
     assert_readable(&response, ORIGIN, "a call's stream");
     let mut connection = gateway.connect();
     connection.send(client.bare("GET").header("origin", ORIGIN).bytes());
@@ -206,7 +206,7 @@ fn s11_streams_can_be_read_too() {
 #[test]
 fn s11_a_page_of_another_origin_is_refused() {
     let backend = Backend::start("a", &["one"]);
-    let gateway = started(&backend, 2);
+    let gateway = started(&backend, Layout::Spread);
     let token = gateway.token("known");
     let client = McpClient::open_on(&gateway, "main", Some(&token));
     let seen = backend.await_rpc("notifications/initialized", 1).len() + 1;
@@ -241,7 +241,7 @@ fn s11_a_page_of_another_origin_is_refused() {
 #[test]
 fn s11_a_client_that_is_no_page_sees_no_cors() {
     let backend = Backend::start("a", &["one"]);
-    let gateway = started(&backend, 1);
+    let gateway = started(&backend, Layout::One);
     let token = gateway.token("known");
     let mut client = McpClient::open_on(&gateway, "main", Some(&token));
     assert_closed_to_pages(&client.list(), "a list");

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 
 use crate::{
-    support::{Asked, Backend, Gate, McpClient, Plan, Wire},
+    support::{Asked, Backend, Gate, LAYOUTS, Layout, McpClient, Plan, Wire},
     text_of,
 };
 
@@ -24,15 +24,16 @@ fn with_slow_tool() -> (Backend, Arc<Gate>) {
 
 #[test]
 fn s2_the_fast_call_overtakes_the_slow_one_with_the_same_id() {
-    for (shards, slow_id, fast_id) in [
-        (1, "1", "1"),
-        (2, "1", "1"),
-        (1, "1", r#""1""#),
-        (2, r#""1""#, "1"),
-        (2, "0", r#""""#),
+    for (layout, slow_id, fast_id) in [
+        (Layout::One, "1", "1"),
+        (Layout::Two, "1", "1"),
+        (Layout::Spread, "1", "1"),
+        (Layout::One, "1", r#""1""#),
+        (Layout::Spread, r#""1""#, "1"),
+        (Layout::Two, "0", r#""""#),
     ] {
         let (backend, gate) = with_slow_tool();
-        let gateway = Plan::one(&backend).shards(shards).start();
+        let gateway = Plan::one(&backend).layout(layout).start();
         let mut slow = McpClient::open(&gateway);
         let mut fast = slow.again();
         slow.send_call(slow_id, "slow", r#"{"echo":"S"}"#);
@@ -59,9 +60,9 @@ fn s2_the_fast_call_overtakes_the_slow_one_with_the_same_id() {
 
 #[test]
 fn s2_sixty_four_calls_with_one_id_each_get_their_own_answer() {
-    for shards in [1, 2] {
+    for layout in LAYOUTS {
         let (backend, gate) = with_slow_tool();
-        let gateway = Plan::one(&backend).shards(shards).start();
+        let gateway = Plan::one(&backend).layout(layout).start();
         let first = McpClient::open(&gateway);
         let mut clients: Vec<McpClient> = (0..64).map(|_| first.again()).collect();
         for (number, client) in clients.iter_mut().enumerate() {
@@ -82,9 +83,9 @@ fn s2_sixty_four_calls_with_one_id_each_get_their_own_answer() {
 
 #[test]
 fn s2_two_sessions_may_use_one_id() {
-    for shards in [1, 2] {
+    for layout in LAYOUTS {
         let (backend, gate) = with_slow_tool();
-        let gateway = Plan::one(&backend).shards(shards).start();
+        let gateway = Plan::one(&backend).layout(layout).start();
         let mut slow: Vec<McpClient> = (0..4).map(|_| McpClient::open(&gateway)).collect();
         for (number, client) in slow.iter_mut().enumerate() {
             client.send_call("1", "slow", &format!(r#"{{"session":{number}}}"#));
@@ -145,22 +146,22 @@ fn s2_no_principal_sees_anothers_bytes() {
             r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"{canary}"}}]}}}}"#
         );
         if canary.ends_with(['1', '3', '5', '7', '9']) {
-            let progress = format!(
-                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":"{canary}","progress":1}}}}"#
+            let note = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"info","data":"{canary}"}}}}"#
             );
-            let stream = format!("data: {progress}\n\ndata: {response}\n\n");
+            let stream = format!("data: {note}\n\ndata: {response}\n\n");
             wire.answer(200, "content-type: text/event-stream\r\n", stream);
         } else {
             wire.json(response);
         }
         Some(())
     });
-    for shards in [1, 2] {
+    for layout in LAYOUTS {
         let document = serde_json::json!({"users": {"*": {"virtual_hosts": {"main": {"backends": {
             "a": {"name": "a", "url": backend.url()}
         }}}}}});
         let gateway = Plan::document(document)
-            .shards(shards)
+            .layout(layout)
             .with_tokens()
             .start();
         let start = Barrier::new(PRINCIPALS);

@@ -1,19 +1,19 @@
 //! S3: what status a session id of every kind gets.
 
-use crate::support::{Ask, Backend, McpClient, Plan};
+use crate::support::{Ask, Backend, LAYOUTS, McpClient, Plan};
 
 const LIST: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
 
-fn on_one_and_two_shards(test: impl Fn(Plan, &Backend)) {
-    for shards in [1, 2] {
+fn in_every_layout(test: impl Fn(Plan, &Backend)) {
+    for layout in LAYOUTS {
         let backend = Backend::start("a", &["one"]);
-        test(Plan::one(&backend).shards(shards), &backend);
+        test(Plan::one(&backend).layout(layout), &backend);
     }
 }
 
 #[test]
 fn s3_an_unknown_session_is_404_with_a_json_rpc_error() {
-    on_one_and_two_shards(|plan, backend| {
+    in_every_layout(|plan, backend| {
         let gateway = plan.start();
         for id in [
             "nope",
@@ -41,7 +41,7 @@ fn s3_an_unknown_session_is_404_with_a_json_rpc_error() {
 
 #[test]
 fn s3_a_missing_session_is_400() {
-    on_one_and_two_shards(|plan, _| {
+    in_every_layout(|plan, _| {
         let gateway = plan.start();
         let response = gateway.connect().ask(&Ask::post("/servers/main/mcp", LIST));
         assert_eq!((response.status, response.error_code()), (400, -32000));
@@ -59,7 +59,7 @@ fn s3_a_missing_session_is_400() {
 
 #[test]
 fn s3_initialize_ignores_a_session_id_it_is_given() {
-    on_one_and_two_shards(|plan, _| {
+    in_every_layout(|plan, _| {
         let gateway = plan.start();
         let live = McpClient::open(&gateway).session;
         for id in ["nope", &live] {
@@ -75,7 +75,7 @@ fn s3_initialize_ignores_a_session_id_it_is_given() {
 
 #[test]
 fn s3_an_id_with_one_character_changed_is_404() {
-    on_one_and_two_shards(|plan, _| {
+    in_every_layout(|plan, _| {
         let gateway = plan.start();
         let mut client = McpClient::open(&gateway);
         let mut connection = gateway.connect();
@@ -103,7 +103,7 @@ fn s3_an_id_with_one_character_changed_is_404() {
 
 #[test]
 fn s3_a_deleted_session_is_404_for_everything() {
-    on_one_and_two_shards(|plan, backend| {
+    in_every_layout(|plan, backend| {
         let gateway = plan.start();
         let mut client = McpClient::open(&gateway);
         let mut other = client.again();
@@ -127,13 +127,13 @@ fn s3_a_deleted_session_is_404_for_everything() {
 
 #[test]
 fn s3_a_session_is_its_owners_and_its_virtual_hosts_alone() {
-    for shards in [1, 2] {
+    for layout in LAYOUTS {
         let backend = Backend::start("a", &["one"]);
         let hosts = serde_json::json!({"backends": {"a": {"name": "a", "url": backend.url()}}});
         let config = serde_json::json!({"virtual_hosts": {"main": hosts, "second": hosts}});
         let document = serde_json::json!({"users": {"*": config}});
         let gateway = Plan::document(document)
-            .shards(shards)
+            .layout(layout)
             .with_tokens()
             .start();
         let (alice, mallory) = (gateway.token("alice"), gateway.token("mallory"));

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use crate::{
-    support::{Backend, Gate, McpClient, Plan, eventually},
+    support::{Backend, Gate, LAYOUTS, Layout, McpClient, Plan, eventually},
     text_of,
 };
 
@@ -23,7 +23,7 @@ fn counts(backend: &Backend) -> (usize, usize) {
 
 #[test]
 fn s4_ten_parallel_calls_reopen_a_restarted_backend_once() {
-    for shards in [1, 2] {
+    for layout in LAYOUTS {
         let (calls, reopening) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
         let a = Backend::scripted("a", &["one"], {
             let (calls, reopening) = (calls.clone(), reopening.clone());
@@ -39,7 +39,7 @@ fn s4_ten_parallel_calls_reopen_a_restarted_backend_once() {
         });
         let b = Backend::start("b", &["two"]);
         let gateway = Plan::of(&[("a", &a.url()), ("b", &b.url())])
-            .shards(shards)
+            .layout(layout)
             .start();
         let first = McpClient::open(&gateway);
         let seen_by_b = b.await_rpc("notifications/initialized", 1).len() + 1;
@@ -81,7 +81,7 @@ fn s4_every_way_to_say_lost_is_understood() {
         (404, "text/html", ""),
         (400, "application/json", LOST_400),
     ] {
-        for shards in [1, 2] {
+        for layout in LAYOUTS {
             let times = AtomicUsize::new(0);
             let backend = Backend::scripted("a", &["one"], move |asked, wire| {
                 asked.tool()?;
@@ -91,7 +91,7 @@ fn s4_every_way_to_say_lost_is_understood() {
                 wire.answer(status, &format!("content-type: {content_type}\r\n"), body);
                 Some(())
             });
-            let gateway = Plan::one(&backend).shards(shards).start();
+            let gateway = Plan::one(&backend).layout(layout).start();
             let mut client = McpClient::open(&gateway);
             let response = client.call(r#""x""#, "one", "{}");
             assert_eq!(text_of(&response), "a one {}", "{status} {content_type}");
@@ -108,11 +108,11 @@ fn s4_every_way_to_say_lost_is_understood() {
 
 #[test]
 fn s4_a_second_404_is_an_error_and_no_loop() {
-    for shards in [1, 2] {
+    for layout in LAYOUTS {
         let backend = Backend::scripted("a", &["one", "gone"], |asked, wire| {
             (asked.tool()? == "gone").then(|| wire.answer(404, "", ""))
         });
-        let gateway = Plan::one(&backend).shards(shards).start();
+        let gateway = Plan::one(&backend).layout(layout).start();
         let mut client = McpClient::open(&gateway);
         let response = client.call("5", "gone", "{}");
         assert_eq!((response.status, response.error_code()), (200, -32603));
@@ -125,14 +125,14 @@ fn s4_a_second_404_is_an_error_and_no_loop() {
 
 #[test]
 fn s4_a_failed_reopening_is_an_error_and_the_next_call_tries_again() {
-    for shards in [1, 2] {
+    for layout in LAYOUTS {
         let initializes = AtomicUsize::new(0);
         let backend = Backend::scripted("a", &["one"], move |asked, wire| {
             let is_second =
                 asked.is("initialize") && initializes.fetch_add(1, Ordering::SeqCst) == 1;
             is_second.then(|| wire.answer(500, "content-type: text/plain\r\n", "canary"))
         });
-        let gateway = Plan::one(&backend).shards(shards).start();
+        let gateway = Plan::one(&backend).layout(layout).start();
         let mut client = McpClient::open(&gateway);
         backend.lose_sessions();
         let response = client.call("5", "one", "{}");
@@ -145,11 +145,11 @@ fn s4_a_failed_reopening_is_an_error_and_the_next_call_tries_again() {
 
 #[test]
 fn s4_a_list_finds_the_loss_too() {
-    for shards in [1, 2] {
+    for layout in LAYOUTS {
         let a = Backend::start("a", &["one"]);
         let b = Backend::start("b", &["two"]);
         let gateway = Plan::of(&[("a", &a.url()), ("b", &b.url())])
-            .shards(shards)
+            .layout(layout)
             .start();
         let mut client = McpClient::open(&gateway);
         assert_eq!(client.tool_names(), ["a-one", "b-two"]);
@@ -180,7 +180,7 @@ fn s4_other_client_errors_of_a_backend_are_no_loss() {
             wire.answer(status, "content-type: application/json\r\n", body);
             Some(())
         });
-        let gateway = Plan::one(&backend).shards(1).start();
+        let gateway = Plan::one(&backend).layout(Layout::Spread).start();
         let mut client = McpClient::open(&gateway);
         let response = client.call("5", "one", "{}");
         assert_eq!(

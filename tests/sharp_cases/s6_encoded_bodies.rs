@@ -8,7 +8,7 @@ use flate2::{
 };
 
 use crate::{
-    support::{Asked, Backend, McpClient, Plan},
+    support::{Asked, Backend, LAYOUTS, Layout, McpClient, Plan},
     text_of,
 };
 
@@ -152,7 +152,7 @@ fn s6_what_cannot_be_decoded_is_an_error_and_counted() {
             wire.answer(200, &headers, make(asked));
             Some(())
         });
-        let gateway = Plan::one(&backend).shards(1).start();
+        let gateway = Plan::one(&backend).layout(LAYOUTS[number % 3]).start();
         let mut client = McpClient::open(&gateway);
         let response = client.call("9", "one", "{}");
         assert_eq!(
@@ -192,7 +192,7 @@ fn s6_a_bomb_is_stopped_at_the_limit() {
         Some(())
     });
     let gateway = Plan::one(&backend)
-        .shards(1)
+        .layout(Layout::Spread)
         .settings(|settings| settings.limits.response_bytes_max = LIMIT)
         .start();
     let mut client = McpClient::open(&gateway);

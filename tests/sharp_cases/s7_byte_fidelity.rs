@@ -1,6 +1,6 @@
 //! S7: what a backend says and what a caller passes travel as the bytes they are.
 
-use crate::support::{Backend, McpClient, Plan};
+use crate::support::{Backend, LAYOUTS, McpClient, Plan};
 
 const RESULT: &str = r#"{"content":[],"structuredContent":{"n":12345678901234567890,"d":0.10,"e":1e400,"u":"\u00e9\/"},"_meta":{"x/y":{"z":null}},"futureField":[1]}"#;
 /// The same with whitespace, repeated keys and characters beyond the first plane.
@@ -31,9 +31,9 @@ fn says(result: &'static str, in_stream: bool) -> Backend {
 fn s7_a_result_is_relayed_byte_for_byte() {
     for result in [RESULT, ODD_RESULT] {
         for in_stream in [false, true] {
-            for shards in [1, 2] {
+            for layout in LAYOUTS {
                 let backend = says(result, in_stream);
-                let gateway = Plan::one(&backend).shards(shards).start();
+                let gateway = Plan::one(&backend).layout(layout).start();
                 let client = McpClient::open(&gateway);
                 for _ in 0..4 {
                     let response = client.again().call(r#""\u00e9""#, "one", "{}");
@@ -81,8 +81,9 @@ fn s7_arguments_reach_the_backend_byte_for_byte() {
             let gateway = Plan::of(&backends).start();
             let mut client = McpClient::open(&gateway);
             for (is_id_first, id) in [(true, "7"), (false, r#""0""#)] {
-                let body = |id: &str, name: &str| {
-                    let meta = r#""_meta":{"x/y":1e400,"progressToken":0}"#;
+                let body = |id: &str, name: &str, token: &str| {
+                    // Toward the backend the progress token is the request's id there.
+                    let meta = format!(r#""_meta":{{"x/y":1e400,"progressToken":{token}}}"#);
                     let params = format!(
                         r#"{{ {meta},"arguments":{arguments},"name" : "{name}","f":[1] }}"#
                     );
@@ -97,11 +98,11 @@ fn s7_arguments_reach_the_backend_byte_for_byte() {
                     }
                 };
                 let before = a.seen_rpc("tools/call").len();
-                let response = client.post(body(id, exposed));
+                let response = client.post(body(id, exposed, "0"));
                 response.result();
                 assert!(response.raw_message().contains(&format!(r#""id":{id}"#)));
                 let asked = &a.seen_rpc("tools/call")[before];
-                assert_eq!(asked.text(), body(&asked.id(), "one"));
+                assert_eq!(asked.text(), body(&asked.id(), "one", &asked.id()));
             }
         }
     }

@@ -8,7 +8,7 @@ use std::{
 use shardgate::settings::FailMode;
 
 use crate::{
-    support::{Backend, Gate, McpClient, Plan, Refusing, Response, eventually},
+    support::{Backend, Gate, LAYOUTS, Layout, McpClient, Plan, Refusing, Response, eventually},
     text_of,
 };
 
@@ -46,20 +46,25 @@ fn patient(plan: Plan) -> Plan {
 
 #[test]
 fn s8_the_healthy_backend_is_served_while_the_others_are_not() {
-    the_others_come_one_by_one(1);
+    the_others_come_one_by_one(Layout::One);
 }
 
 #[test]
 fn s8_and_so_it_is_on_two_shards() {
-    the_others_come_one_by_one(2);
+    the_others_come_one_by_one(Layout::Two);
 }
 
-fn the_others_come_one_by_one(shards: usize) {
+#[test]
+fn s8_and_so_it_is_when_all_is_forwarded() {
+    the_others_come_one_by_one(Layout::Spread);
+}
+
+fn the_others_come_one_by_one(layout: Layout) {
     let a = Backend::start("a", &["one"]);
     let (b, gate) = silent("b", &["two"]);
     let c = Refusing::new();
     let plan = Plan::of(&[("a", &a.url()), ("b", &b.url()), ("c", &c.url())]);
-    let gateway = patient(plan).shards(shards).start();
+    let gateway = patient(plan).layout(layout).start();
     let started = Instant::now();
     let response = gateway
         .connect()
@@ -123,7 +128,7 @@ fn s8_a_backend_that_comes_at_once_is_announced_too() {
     let a = Backend::start("a", &["one"]);
     let (b, gate) = silent("b", &["two"]);
     let gateway = patient(Plan::of(&[("a", &a.url()), ("b", &b.url())]))
-        .shards(1)
+        .layout(Layout::Spread)
         .start();
     let mut client = McpClient::open(&gateway);
     let mut stream = client.stream();
@@ -144,7 +149,7 @@ fn s8_the_circuit_spares_lists_the_penalty() {
     let a = Backend::start("a", &["one"]);
     let (b, gate) = silent("b", &["two"]);
     let gateway = Plan::of(&[("a", &a.url()), ("b", &b.url())])
-        .shards(1)
+        .layout(Layout::Spread)
         .settings(|settings| {
             // The healthy one has all the time it may need on a busy machine.
             settings.timeouts.initialize = LONG;
@@ -251,7 +256,7 @@ fn s8_a_backend_that_dies_or_raves_in_a_call_costs_that_call_only() {
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 48\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":\"canary\",\"result\":{\"x\":1}}",
         ),
     ];
-    for (case, bytes) in cases {
+    for (number, (case, bytes)) in cases.into_iter().enumerate() {
         let backend = Backend::scripted("a", &["one", "dies"], move |asked, wire| {
             if asked.tool()? != "dies" {
                 return None;
@@ -260,7 +265,7 @@ fn s8_a_backend_that_dies_or_raves_in_a_call_costs_that_call_only() {
             wire.close();
             Some(())
         });
-        let gateway = Plan::one(&backend).shards(1).start();
+        let gateway = Plan::one(&backend).layout(LAYOUTS[number % 3]).start();
         let mut client = McpClient::open(&gateway);
         let response = client.call("8", "dies", "{}");
         assert_eq!(

@@ -178,7 +178,7 @@ fn host(case: Case) -> Option<String> {
 /// The request is framed by a length and nothing else, and nothing of the client's head is in it.
 fn check_framing(asked: &Asked) {
     assert_eq!(asked.target, "/mcp");
-    for (name, value) in &asked.headers {
+    for (name, value) in asked.headers.iter() {
         assert!(SENT_HEADERS.contains(&name.as_str()), "{name}: {value}");
     }
     assert!(

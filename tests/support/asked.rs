@@ -4,7 +4,7 @@ use std::{collections::HashMap, io::Read, net::TcpStream};
 
 use serde_json::{Value, value::RawValue};
 
-use super::client::find;
+use super::head::{Headers, read_head};
 
 /// One request as it came.
 #[derive(Debug, Clone)]
@@ -14,7 +14,7 @@ pub struct Asked {
     /// Request target.
     pub target: String,
     /// Headers in order, names in lower case.
-    pub headers: Vec<(String, String)>,
+    pub headers: Headers,
     /// Body.
     pub body: Vec<u8>,
     /// Number of its connection, from 0.
@@ -24,10 +24,7 @@ pub struct Asked {
 impl Asked {
     /// The value of a header that stands once at the most.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut values = self.headers.iter().filter(|(known, _)| known == name);
-        let value = values.next().map(|(_, value)| value.as_str());
-        assert!(values.next().is_none(), "{name} stands twice");
-        value
+        self.headers.only(name)
     }
 
     /// The body as text.
@@ -63,11 +60,22 @@ impl Asked {
         id.map_or_else(|| "null".to_owned(), |id| id.get().to_owned())
     }
 
-    /// The tool a `tools/call` is for.
-    pub fn tool(&self) -> Option<String> {
+    /// Whether it is an answer to a request of the backend.
+    pub fn is_answer(&self) -> bool {
+        self.rpc_method().is_none()
+            && (self.member("result").is_some() || self.member("error").is_some())
+    }
+
+    /// A member of its parameters, raw.
+    pub fn param(&self, name: &str) -> Option<String> {
         let mut params: HashMap<String, Box<RawValue>> =
             serde_json::from_str(self.member("params")?.get()).ok()?;
-        let name = serde_json::from_str(params.remove("name")?.get()).ok()?;
+        Some(params.remove(name)?.get().to_owned())
+    }
+
+    /// The tool a `tools/call` is for.
+    pub fn tool(&self) -> Option<String> {
+        let name = serde_json::from_str(&self.param("name")?).ok()?;
         self.is("tools/call").then_some(name)
     }
 }
@@ -78,24 +86,12 @@ pub(super) fn read_request(
     buffer: &mut Vec<u8>,
     connection: usize,
 ) -> Option<Asked> {
-    let end = loop {
-        if let Some(at) = find(buffer, b"\r\n\r\n") {
-            break at + 4;
-        }
-        fill(stream, buffer)?;
-    };
-    let head = String::from_utf8(buffer.drain(..end).collect()).unwrap();
-    let mut lines = head.trim_end().split("\r\n");
-    let mut words = lines.next().unwrap().split(' ');
+    let (line, headers) = read_head(buffer, |buffer| fill(stream, buffer).is_some())?;
+    let mut words = line.split(' ');
     let mut asked = Asked {
         method: words.next().unwrap().to_owned(),
         target: words.next().unwrap().to_owned(),
-        headers: lines
-            .map(|line| {
-                let (name, value) = line.split_once(':').unwrap();
-                (name.to_ascii_lowercase(), value.trim().to_owned())
-            })
-            .collect(),
+        headers,
         body: Vec::new(),
         connection,
     };

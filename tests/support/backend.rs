@@ -4,11 +4,7 @@
 use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::JoinHandle,
+    sync::{Arc, Mutex},
 };
 
 use serde_json::Value;
@@ -16,6 +12,7 @@ use serde_json::Value;
 use super::{
     asked::{Asked, read_request},
     eventually,
+    listening::Listening,
 };
 
 /// What a test wants said: `Some(())` when it has answered, `None` for the usual answer.
@@ -24,14 +21,14 @@ pub type Script = dyn Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync;
 /// A running server on a port of its own; ends when dropped.
 pub struct Backend {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    /// Taken when it ends.
+    listening: Option<Listening>,
+    address: SocketAddr,
 }
 
 struct Shared {
-    address: SocketAddr,
     script: Box<Script>,
     state: Mutex<State>,
-    has_ended: AtomicBool,
 }
 
 #[derive(Default)]
@@ -69,28 +66,37 @@ impl Backend {
         script: impl Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync + 'static,
     ) -> Self {
         let shared = Arc::new(Shared {
-            address: listener.local_addr().unwrap(),
             script: Box::new(script),
             state: Mutex::new(State {
                 name: name.to_owned(),
                 pages: vec![tools.iter().map(|tool| (*tool).to_owned()).collect()],
                 ..State::default()
             }),
-            has_ended: AtomicBool::new(false),
         });
-        let thread = std::thread::spawn({
+        let listening = Listening::start(listener, {
             let shared = shared.clone();
-            move || accept(&listener, &shared)
+            move |stream, number| {
+                let own = stream.try_clone().unwrap();
+                shared.state.lock().unwrap().connections.push(own);
+                let shared = shared.clone();
+                move || converse(stream, number, &shared)
+            }
         });
         Self {
             shared,
-            thread: Some(thread),
+            address: listening.address,
+            listening: Some(listening),
         }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Its MCP endpoint.
     pub fn url(&self) -> String {
-        format!("http://{}/mcp", self.shared.address)
+        format!("http://{}/mcp", self.address)
     }
 
     /// Lists its tools in these pages from now on.
@@ -114,6 +120,20 @@ impl Backend {
         let mut seen = self.seen();
         seen.retain(|asked| asked.rpc_method().as_deref() == Some(method));
         seen
+    }
+
+    /// The answers it got to requests of its own, in order.
+    pub fn answers(&self) -> Vec<Asked> {
+        let mut seen = self.seen();
+        seen.retain(Asked::is_answer);
+        seen
+    }
+
+    /// Waits until it has got `count` answers to requests of its own.
+    pub fn await_answers(&self, count: usize) -> Vec<Asked> {
+        eventually("answers to the backend", || {
+            Some(self.answers()).filter(|answers| answers.len() >= count)
+        })
     }
 
     /// Waits until it was asked `count` times with this JSON-RPC method.
@@ -141,12 +161,7 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        self.shared.has_ended.store(true, Ordering::SeqCst);
-        // Wakes the accepting thread.
-        let _ = TcpStream::connect(self.shared.address);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        drop(self.listening.take());
         self.shared.cut_connections();
     }
 }
@@ -157,23 +172,6 @@ impl Shared {
             // It may be closed already.
             let _ = connection.shutdown(Shutdown::Both);
         }
-    }
-}
-
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    for stream in listener.incoming() {
-        if shared.has_ended.load(Ordering::SeqCst) {
-            return;
-        }
-        let stream = stream.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let number = {
-            let mut state = shared.state.lock().unwrap();
-            state.connections.push(stream.try_clone().unwrap());
-            state.connections.len() - 1
-        };
-        let shared = shared.clone();
-        std::thread::spawn(move || converse(stream, number, &shared));
     }
 }
 
@@ -211,6 +209,12 @@ impl Wire<'_> {
             self.must_close = true;
         }
         std::thread::yield_now();
+    }
+
+    /// The same; false: the other side has left.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.send(bytes);
+        !self.must_close
     }
 
     /// Waits until the other side has closed the connection.

@@ -7,8 +7,12 @@ use std::{
 };
 
 use serde_json::Value;
+use socket2::{Domain, SockRef, Socket, Type};
 
-use super::PATIENCE;
+use super::{
+    PATIENCE,
+    head::{Headers, read_head},
+};
 
 /// What carries a connection's bytes.
 pub trait Transport: Read + Write + Send {
@@ -40,7 +44,7 @@ pub struct Response {
     /// Status code.
     pub status: u16,
     /// Headers in order, names in lower case.
-    pub headers: Vec<(String, String)>,
+    pub headers: Headers,
     /// Body without its transfer coding.
     pub body: Vec<u8>,
 }
@@ -52,6 +56,8 @@ pub struct Event {
     pub name: Option<String>,
     /// `id`, if it was there.
     pub id: Option<String>,
+    /// `retry`, if it was there.
+    pub retry_ms: Option<u64>,
     /// The data lines, joined.
     pub data: String,
 }
@@ -60,6 +66,14 @@ impl Connection {
     /// Connects.
     pub fn open(address: SocketAddr) -> Self {
         Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    /// Connects with little room for what is not read yet.
+    pub fn open_narrow(address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(32 * 1024).unwrap();
+        socket.connect(&address.into()).unwrap();
+        Self::over(TcpStream::from(socket))
     }
 
     /// A connection over what is open already.
@@ -128,27 +142,14 @@ impl Connection {
 
     /// Reads a head only; the body is left in the connection.
     pub fn read_head(&mut self) -> Response {
-        let end = loop {
-            if let Some(at) = find(&self.buffer, b"\r\n\r\n") {
-                break at;
-            }
-            assert!(
-                self.fill(),
-                "the connection ended inside a head: {:?}",
-                String::from_utf8_lossy(&self.buffer)
-            );
-        };
-        let head: Vec<u8> = self.buffer.drain(..end + 4).collect();
-        let head = String::from_utf8(head).unwrap();
-        let mut lines = head.trim_end().split("\r\n");
-        let status_line = lines.next().unwrap();
-        let status = status_line.strip_prefix("HTTP/1.1 ").unwrap();
-        let headers = lines
-            .map(|line| {
-                let (name, value) = line.split_once(':').unwrap();
-                (name.to_ascii_lowercase(), value.trim().to_owned())
-            })
-            .collect();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let head = read_head(&mut buffer, |buffer| self.fill_into(buffer));
+        self.buffer = buffer;
+        let (line, headers) = head.unwrap_or_else(|| {
+            let rest = String::from_utf8_lossy(&self.buffer);
+            panic!("the connection ended inside a head: {rest:?}")
+        });
+        let status = line.strip_prefix("HTTP/1.1 ").unwrap();
         Response {
             status: status[..3].parse().unwrap(),
             headers,
@@ -183,6 +184,12 @@ impl Connection {
         !self.fill()
     }
 
+    /// Ends it with a reset.
+    pub fn reset(self) {
+        let socket = SockRef::from(self.stream.socket());
+        socket.set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
     /// Closes the sending half.
     pub fn end_output(&self) {
         // The peer may have closed both already.
@@ -191,10 +198,17 @@ impl Connection {
 
     /// Reads more; false at the end.
     pub fn fill(&mut self) -> bool {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let has_more = self.fill_into(&mut buffer);
+        self.buffer = buffer;
+        has_more
+    }
+
+    fn fill_into(&mut self, buffer: &mut Vec<u8>) -> bool {
         let mut piece = [0; 16 * 1024];
         match self.stream.read(&mut piece) {
             Ok(count) => {
-                self.buffer.extend_from_slice(&piece[..count]);
+                buffer.extend_from_slice(&piece[..count]);
                 count > 0
             }
             Err(error)
@@ -237,10 +251,7 @@ impl Connection {
 impl Response {
     /// The value of a header that stands once at the most.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut values = self.headers.iter().filter(|(known, _)| known == name);
-        let value = values.next().map(|(_, value)| value.as_str());
-        assert!(values.next().is_none(), "{name} stands twice");
-        value
+        self.headers.only(name)
     }
 
     /// The body as text.
@@ -270,7 +281,9 @@ impl Response {
     /// The raw JSON-RPC messages it carries, in order: a JSON body's one or a stream's all.
     pub fn messages(&self) -> Vec<String> {
         if self.header("content-type") == Some("text/event-stream") {
-            self.events().into_iter().map(|event| event.data).collect()
+            let events = self.events().into_iter().map(|event| event.data);
+            // A priming event has no message (mcp.md 1.2).
+            events.filter(|data| !data.is_empty()).collect()
         } else {
             vec![self.text().to_owned()]
         }
@@ -305,7 +318,8 @@ impl Response {
 impl Event {
     /// Reads one event's lines; a block of comments only is none.
     pub fn parse(block: &str) -> Option<Self> {
-        let (mut name, mut id, mut data) = (None, None, None::<String>);
+        let (mut name, mut id, mut retry_ms) = (None, None, None);
+        let mut data = None::<String>;
         for line in block.split('\n') {
             let (field, value) = line.split_once(':').unwrap_or((line, ""));
             let value = value.strip_prefix(' ').unwrap_or(value).to_owned();
@@ -313,6 +327,7 @@ impl Event {
                 "" => {}
                 "event" => name = Some(value),
                 "id" => id = Some(value),
+                "retry" => retry_ms = Some(value.parse().unwrap()),
                 "data" => match &mut data {
                     Some(data) => {
                         data.push('\n');
@@ -323,7 +338,12 @@ impl Event {
                 other => panic!("a field we do not send: {other:?}"),
             }
         }
-        data.map(|data| Self { name, id, data })
+        data.map(|data| Self {
+            name,
+            id,
+            retry_ms,
+            data,
+        })
     }
 }
 

@@ -21,12 +21,42 @@ use super::{Backend, client::Connection};
 pub const HOST: &str = "main";
 const SECRET: &[u8] = b"a secret only the tests know";
 
+/// A virtual host without backends, in gateways with [`Layout::Spread`].
+pub(super) const DECOY_HOST: &str = "decoy";
+
+/// How many shards, and how clients come to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// One shard.
+    One,
+    /// Two shards; connections move to their session's owner, as they do.
+    Two,
+    /// Four shards, and the connections of [`super::McpClient`] are none of their owner's: all its
+    /// requests are forwarded.
+    Spread,
+}
+
+/// All layouts: what a client sees must be the same.
+pub const LAYOUTS: [Layout; 3] = [Layout::One, Layout::Two, Layout::Spread];
+
+impl Layout {
+    /// How many shards.
+    pub fn shards(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Two => 2,
+            Self::Spread => 4,
+        }
+    }
+}
+
 type Adjust = Box<dyn FnOnce(&mut Settings)>;
 
 /// What a gateway is to be started with.
 pub struct Plan {
     document: Option<Value>,
     shards: usize,
+    is_spread: bool,
     with_tokens: bool,
     adjust: Vec<Adjust>,
 }
@@ -51,6 +81,7 @@ impl Plan {
         Self {
             document: Some(document),
             shards: 2,
+            is_spread: false,
             with_tokens: false,
             adjust: Vec::new(),
         }
@@ -67,6 +98,13 @@ impl Plan {
     /// How many shards; 2 unless said.
     pub fn shards(mut self, count: usize) -> Self {
         self.shards = count;
+        self
+    }
+
+    /// How many shards, and how clients come to them.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.shards = layout.shards();
+        self.is_spread = layout == Layout::Spread;
         self
     }
 
@@ -88,7 +126,10 @@ impl Plan {
         let mut settings = Settings::testing();
         settings.state_dir = folder.join("state");
         settings.shards.count = NonZeroUsize::new(self.shards);
-        if let Some(document) = self.document {
+        if let Some(mut document) = self.document {
+            if self.is_spread {
+                add_decoys(&mut document);
+            }
             let path = folder.join("config.json");
             fs::write(&path, document.to_string()).unwrap();
             settings.store.source = StoreSource::File(path);
@@ -106,6 +147,8 @@ impl Plan {
             admin_address: inner.admin_address,
             inner: Some(inner),
             folder,
+            shards: self.shards,
+            is_spread: self.is_spread,
         }
     }
 }
@@ -116,6 +159,9 @@ pub struct Gateway {
     pub address: SocketAddr,
     /// The admin listener, if it is on.
     pub admin_address: Option<SocketAddr>,
+    /// How many shards it has.
+    pub shards: usize,
+    pub(super) is_spread: bool,
     inner: Option<shardgate::gateway::Gateway>,
     folder: PathBuf,
 }
@@ -171,6 +217,21 @@ impl Drop for Gateway {
         }
         // Nothing else is in it.
         let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Adds a virtual host without backends wherever there are virtual hosts.
+fn add_decoys(document: &mut Value) {
+    let Some(members) = document.as_object_mut() else {
+        return;
+    };
+    for (name, member) in members {
+        match member.as_object_mut() {
+            Some(hosts) if name == "virtual_hosts" => {
+                hosts.insert(DECOY_HOST.to_owned(), json!({"backends": {}}));
+            }
+            _ => add_decoys(member),
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 
+use shards::slots::SlotTable;
+
 use super::{
     Gateway,
     client::{Ask, Connection, Event, Response},
-    gateway::HOST,
+    gateway::{DECOY_HOST, HOST},
 };
 
 /// The revision the client asks for.
@@ -21,6 +23,10 @@ pub struct McpClient {
     pub token: Option<String>,
     /// The session's id.
     pub session: String,
+    /// The revision its requests name.
+    pub version: String,
+    /// A session of another shard, which its connections have served before its own.
+    decoy: Option<String>,
     /// Its connection.
     pub connection: Connection,
 }
@@ -33,7 +39,7 @@ impl McpClient {
 
     /// Opens a session: `initialize` and `notifications/initialized`.
     pub fn open_on(gateway: &Gateway, host: &str, token: Option<&str>) -> Self {
-        Self::open_over(gateway.connect(), gateway.address, host, token)
+        Self::open_over(gateway.connect(), gateway.address, host, token).spread(gateway)
     }
 
     /// The same over a connection that is open already, to a gateway at `address`.
@@ -43,24 +49,81 @@ impl McpClient {
         host: &str,
         token: Option<&str>,
     ) -> Self {
-        let target = format!("/servers/{host}/mcp");
+        let body = initialize_body("0", VERSION);
+        Self::open_by(connection, address, host, token, &body)
+    }
+
+    /// Opens a session of this revision with these capabilities of the client.
+    pub fn open_with(gateway: &Gateway, version: &str, capabilities: &str) -> Self {
+        let body = initialize_body("0", version).replace(
+            r#""capabilities":{}"#,
+            &format!(r#""capabilities":{capabilities}"#),
+        );
+        let client = Self::open_by(gateway.connect(), gateway.address, HOST, None, &body);
+        client.spread(gateway)
+    }
+
+    fn open_by(
+        connection: Connection,
+        address: SocketAddr,
+        host: &str,
+        token: Option<&str>,
+        body: &str,
+    ) -> Self {
         let mut client = Self {
             address,
-            target,
+            target: format!("/servers/{host}/mcp"),
             token: token.map(str::to_owned),
             session: String::new(),
+            version: String::new(),
+            decoy: None,
             connection,
         };
-        let response = client
-            .connection
-            .ask(&client.authorize(Self::initialize(&client.target)));
+        let ask = client.authorize(Ask::post(&client.target, body));
+        let response = client.connection.ask(&ask);
         assert_eq!(response.status, 200, "{}", response.text());
-        response.result();
+        let result = response.result();
+        client.version = result["protocolVersion"].as_str().unwrap().to_owned();
         client.session = response.header("mcp-session-id").unwrap().to_owned();
         let notification = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         let response = client.post(notification);
         assert_eq!((response.status, response.body.len()), (202, 0));
         client
+    }
+
+    /// With [`super::Layout::Spread`]: from now on the connections are none of the owner's. One
+    /// that has served a session stays with that one's owner.
+    fn spread(mut self, gateway: &Gateway) -> Self {
+        if gateway.is_spread {
+            let slots = SlotTable::new(u16::try_from(gateway.shards).unwrap());
+            let owner = slots.owner_of(self.session.as_bytes());
+            let token = self.token.clone();
+            let decoy = (0..1000).find_map(|_| {
+                let decoy = Self::open_over(
+                    gateway.connect(),
+                    self.address,
+                    DECOY_HOST,
+                    token.as_deref(),
+                );
+                (slots.owner_of(decoy.session.as_bytes()) != owner).then_some(decoy.session)
+            });
+            self.decoy = Some(decoy.unwrap());
+            self.connection = self.connect();
+        }
+        self
+    }
+
+    /// A new connection, on which requests of this session come as its layout has it.
+    pub fn connect(&self) -> Connection {
+        let mut connection = Connection::open(self.address);
+        if let Some(decoy) = &self.decoy {
+            let target = format!("/servers/{DECOY_HOST}/mcp");
+            let ping = r#"{"jsonrpc":"2.0","id":"decoy","method":"ping"}"#;
+            let ask = self.authorize(Ask::post(&target, ping));
+            let response = connection.ask(&ask.header("mcp-session-id", decoy));
+            assert_eq!(response.status, 200, "{}", response.text());
+        }
+        connection
     }
 
     /// The request that opens a session.
@@ -70,12 +133,19 @@ impl McpClient {
 
     /// The same session on a connection of its own.
     pub fn again(&self) -> Self {
+        self.again_over(self.connect())
+    }
+
+    /// The same session on this connection.
+    pub fn again_over(&self, connection: Connection) -> Self {
         Self {
             address: self.address,
             target: self.target.clone(),
             token: self.token.clone(),
             session: self.session.clone(),
-            connection: Connection::open(self.address),
+            version: self.version.clone(),
+            decoy: self.decoy.clone(),
+            connection,
         }
     }
 
@@ -91,7 +161,7 @@ impl McpClient {
     pub fn request(&self, body: impl AsRef<[u8]>) -> Ask {
         self.authorize(Ask::post(&self.target, body))
             .header("mcp-session-id", &self.session)
-            .header("mcp-protocol-version", VERSION)
+            .header("mcp-protocol-version", &self.version)
     }
 
     /// Posts a message and reads the answer.
@@ -142,12 +212,32 @@ impl McpClient {
 
     /// Opens the GET stream on a connection of its own.
     pub fn stream(&self) -> EventStream {
-        let mut connection = Connection::open(self.address);
-        connection.send(self.bare("GET").bytes());
-        let head = connection.read_head();
-        assert_eq!(head.status, 200);
-        assert_eq!(head.header("content-type"), Some("text/event-stream"));
-        EventStream::new(connection, head)
+        self.open_stream(&self.bare("GET"))
+    }
+
+    /// Goes on with the stream that an event id belongs to, behind that event.
+    pub fn stream_after(&self, id: &str) -> EventStream {
+        self.open_stream(&self.bare("GET").header("last-event-id", id))
+    }
+
+    /// Makes a `tools/call` whose answer is a stream, on a connection of its own.
+    pub fn call_stream(&self, id: &str, name: &str, arguments: &str) -> EventStream {
+        self.open_stream(&self.request(call_body(id, name, arguments)))
+    }
+
+    /// Sends a request that is answered with a stream, on a connection of its own.
+    pub fn open_stream(&self, ask: &Ask) -> EventStream {
+        let mut connection = self.connect();
+        connection.send(ask.bytes());
+        EventStream::begun(connection)
+    }
+
+    /// Answers a request of the server's with a raw result, on the client's connection.
+    pub fn answer(&mut self, id: &str, result: &str) {
+        let response = self.post(format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
+        ));
+        assert_eq!((response.status, response.body.len()), (202, 0));
     }
 }
 
@@ -171,6 +261,8 @@ pub struct EventStream {
     pub connection: Connection,
     /// The answer's head.
     pub head: Response,
+    /// The id of the last event that had one, a priming one included (mcp.md 1.2).
+    pub last_id: Option<String>,
     text: String,
 }
 
@@ -180,8 +272,17 @@ impl EventStream {
         Self {
             connection,
             head,
+            last_id: None,
             text: String::new(),
         }
+    }
+
+    /// A stream whose head is to come now.
+    pub fn begun(mut connection: Connection) -> Self {
+        let head = connection.read_head();
+        assert_eq!(head.status, 200);
+        assert_eq!(head.header("content-type"), Some("text/event-stream"));
+        Self::new(connection, head)
     }
 
     /// Waits for the next block of lines, a comment included; `None` at the end.
@@ -197,12 +298,38 @@ impl EventStream {
         }
     }
 
-    /// Waits for the next event; `None` at the end.
-    pub fn next_event(&mut self) -> Option<Event> {
+    /// Waits for the next event, a priming one included; `None` at the end.
+    pub fn next_raw_event(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = Event::parse(&self.next_block()?) {
+                if event.id.is_some() {
+                    self.last_id.clone_from(&event.id);
+                }
                 return Some(event);
             }
         }
+    }
+
+    /// Waits for the next event with a message; `None` at the end.
+    pub fn next_event(&mut self) -> Option<Event> {
+        loop {
+            let event = self.next_raw_event()?;
+            if !event.data.is_empty() {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Waits for the next message, which there must be.
+    pub fn next_message(&mut self) -> serde_json::Value {
+        let event = self.next_event().unwrap();
+        serde_json::from_str(&event.data).unwrap()
+    }
+
+    /// All messages up to the end, raw.
+    pub fn rest(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.next_event())
+            .map(|event| event.data)
+            .collect()
     }
 }

@@ -103,7 +103,11 @@ pub(crate) struct Process {
 impl Process {
     /// Starts it with these arguments and no environment but a path and a home.
     pub(crate) fn start<A: AsRef<OsStr>>(home: &Folder, arguments: &[A]) -> Self {
-        let mut child = command(home, arguments)
+        Self::of(command(home, arguments))
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -121,14 +125,20 @@ impl Process {
 
     /// Starts `serve` on free loopback ports with two shards and `more` arguments.
     pub(crate) fn serve(home: &Folder, more: &[&str]) -> Self {
-        let mut arguments = vec!["serve", "--admin-address", "127.0.0.1:0", "--no-pin"];
-        for (flag, value) in [("--address", "127.0.0.1:0"), ("--shards", "2")] {
-            if !more.contains(&flag) {
-                arguments.extend([flag, value]);
-            }
-        }
-        arguments.extend(more);
-        Self::start(home, &arguments)
+        Self::start(home, &serve_arguments(more))
+    }
+
+    /// The same, with this many descriptors at the most.
+    pub(crate) fn serve_within(home: &Folder, descriptors: usize, more: &[&str]) -> Self {
+        let mut arguments = serve_arguments(more);
+        let limit = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+        arguments.splice(0..0, ["-c", &limit, env!("CARGO_BIN_EXE_shardgate")]);
+        Self::of(command_of("sh", home, &arguments))
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Where clients come to, once it is there.
@@ -194,8 +204,23 @@ impl Drop for Process {
     }
 }
 
+fn serve_arguments<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["serve", "--admin-address", "127.0.0.1:0", "--no-pin"];
+    for (flag, value) in [("--address", "127.0.0.1:0"), ("--shards", "2")] {
+        if !more.contains(&flag) {
+            arguments.extend([flag, value]);
+        }
+    }
+    arguments.extend(more);
+    arguments
+}
+
 fn command<A: AsRef<OsStr>>(home: &Folder, arguments: &[A]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_shardgate"));
+    command_of(env!("CARGO_BIN_EXE_shardgate"), home, arguments)
+}
+
+fn command_of<A: AsRef<OsStr>>(program: &str, home: &Folder, arguments: &[A]) -> Command {
+    let mut command = Command::new(program);
     command.args(arguments).env_clear().env("HOME", home.path());
     if let Some(path) = std::env::var_os("PATH") {
         command.env("PATH", path);

@@ -20,9 +20,13 @@
 mod asked;
 mod backend;
 mod client;
+mod fault_proxy;
 mod gateway;
+mod head;
+mod listening;
 mod mcp;
 mod refusing;
+mod speaker;
 
 use std::{
     sync::{Condvar, Mutex},
@@ -32,9 +36,13 @@ use std::{
 pub use asked::Asked;
 pub use backend::{Backend, Script, Wire};
 pub use client::{Ask, Connection, Event, Response, Transport, find};
-pub use gateway::{Gateway, HOST, Plan};
+pub use fault_proxy::{Effect, Fault, FaultProxy, Side};
+pub use gateway::{Gateway, HOST, LAYOUTS, Layout, Plan};
+pub use head::Headers;
+pub use listening::Listening;
 pub use mcp::{EventStream, McpClient, VERSION, call_body, initialize_body};
 pub use refusing::Refusing;
+pub use speaker::{Speaker, event, request, response};
 
 /// Longer than anything here takes on a busy machine; reached only by a failing test.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -4,11 +4,7 @@
 use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::JoinHandle,
+    sync::{Arc, Mutex},
 };
 
 use rustls::{
@@ -17,7 +13,7 @@ use rustls::{
 
 use super::{
     certificates::client_session,
-    support::{Connection, PATIENCE, Transport},
+    support::{Connection, Listening, PATIENCE, Transport},
 };
 
 /// The client side of TLS, its session and its socket.
@@ -74,16 +70,14 @@ pub type Passing = dyn Fn(&[u8], &mut Outlet<'_>) -> bool + Send + Sync;
 /// TLS in front of a plain backend; ends when dropped.
 pub struct Terminator {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    listening: Listening,
 }
 
 struct Shared {
-    address: SocketAddr,
     backend: SocketAddr,
     config: Arc<ServerConfig>,
     passing: Box<Passing>,
     seen: Mutex<Vec<Seen>>,
-    has_ended: AtomicBool,
 }
 
 /// One connection that came to a terminator.
@@ -121,24 +115,25 @@ impl Terminator {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let authority = backend_url.strip_prefix("http://").unwrap();
         let shared = Arc::new(Shared {
-            address: listener.local_addr().unwrap(),
             backend: authority.strip_suffix("/mcp").unwrap().parse().unwrap(),
             config: Arc::new(config),
             passing: Box::new(passing),
             seen: Mutex::default(),
-            has_ended: AtomicBool::new(false),
         });
-        let thread = std::thread::spawn({
+        let listening = Listening::start(listener, {
             let shared = shared.clone();
-            move || shared.accept(&listener)
+            move |socket, number| {
+                shared.seen.lock().unwrap().push(Seen::default());
+                let shared = shared.clone();
+                move || shared.converse(number, &socket)
+            }
         });
-        let thread = Some(thread);
-        Self { shared, thread }
+        Self { shared, listening }
     }
 
     /// Its port.
     pub fn port(&self) -> u16 {
-        self.shared.address.port()
+        self.listening.address.port()
     }
 
     /// The MCP endpoint behind it, under the name `localhost`.
@@ -149,17 +144,6 @@ impl Terminator {
     /// The connections that came, in order.
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.seen.lock().unwrap().clone()
-    }
-}
-
-impl Drop for Terminator {
-    fn drop(&mut self) {
-        self.shared.has_ended.store(true, Ordering::SeqCst);
-        // Wakes the accepting thread.
-        let _ = TcpStream::connect(self.shared.address);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -229,23 +213,6 @@ fn unsent(session: &mut ServerConnection) -> Vec<u8> {
 }
 
 impl Shared {
-    fn accept(self: &Arc<Self>, listener: &TcpListener) {
-        for socket in listener.incoming() {
-            if self.has_ended.load(Ordering::SeqCst) {
-                return;
-            }
-            let socket = socket.unwrap();
-            socket.set_nodelay(true).unwrap();
-            let number = {
-                let mut seen = self.seen.lock().unwrap();
-                seen.push(Seen::default());
-                seen.len() - 1
-            };
-            let shared = self.clone();
-            std::thread::spawn(move || shared.converse(number, &socket));
-        }
-    }
-
     fn note(&self, number: usize, note: impl FnOnce(&mut Seen)) {
         note(&mut self.seen.lock().unwrap()[number]);
     }

@@ -247,13 +247,7 @@ fn a_plain_and_a_tls_connection_serve_the_same_session() {
     let backend = Backend::start("b", &["echo"]);
     let gateway = trust.listening(Plan::one(&backend)).start();
     let mut over_tls = open_session(&gateway, &trust.client());
-    let mut plain = McpClient {
-        address: gateway.address,
-        target: over_tls.target.clone(),
-        token: None,
-        session: over_tls.session.clone(),
-        connection: gateway.connect(),
-    };
+    let mut plain = over_tls.again_over(gateway.connect());
     for number in 0..5 {
         let arguments = format!("[{number}]");
         for client in [&mut over_tls, &mut plain] {

@@ -11,9 +11,13 @@ use crate::mcp::json;
 /// Names whose folded twins are refused at the top level.
 pub(super) const TOP_FOLDED: &[&str] = &["jsonrpc", "id", "method", "params", "result", "error"];
 /// Names whose folded twins are refused inside `params`: what routing and authorisation rest on.
-pub(super) const PARAMS_FOLDED: &[&str] = &["name", "uri", "_meta", "arguments"];
+pub(super) const PARAMS_FOLDED: &[&str] = &["name", "uri", "_meta", "arguments", "ref", "taskid"];
+/// Names whose folded twins are refused inside `params.ref`.
+pub(super) const REFERENCE_FOLDED: &[&str] = &["type", "name", "uri"];
 /// The key that marks a stateless request (MCP 2026-07-28).
 const META_VERSION_KEY: &[u8] = b"io.modelcontextprotocol/protocolVersion";
+/// The key that ties a message to a task (mcp.md 3.4).
+const META_TASK_KEY: &[u8] = b"io.modelcontextprotocol/related-task";
 
 /// A key the gateway reads at the top level of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +62,8 @@ pub(super) enum ParamsKey {
     ProtocolVersion,
     Capabilities,
     ClientInfo,
+    Reference,
+    TaskId,
 }
 
 /// The `params` key of exactly this spelling.
@@ -73,6 +79,8 @@ pub(super) fn params_key(name: &[u8]) -> Option<ParamsKey> {
         b"protocolVersion" => ParamsKey::ProtocolVersion,
         b"capabilities" => ParamsKey::Capabilities,
         b"clientInfo" => ParamsKey::ClientInfo,
+        b"ref" => ParamsKey::Reference,
+        b"taskId" => ParamsKey::TaskId,
         _ => return None,
     })
 }
@@ -82,6 +90,7 @@ pub(super) fn params_key(name: &[u8]) -> Option<ParamsKey> {
 pub(super) enum MetaKey {
     ProgressToken,
     ProtocolVersion,
+    RelatedTask,
 }
 
 /// The `_meta` key of exactly this spelling.
@@ -90,6 +99,26 @@ pub(super) fn meta_key(name: &[u8]) -> Option<MetaKey> {
     match name {
         b"progressToken" => Some(MetaKey::ProgressToken),
         META_VERSION_KEY => Some(MetaKey::ProtocolVersion),
+        META_TASK_KEY => Some(MetaKey::RelatedTask),
+        _ => None,
+    }
+}
+
+/// A key the gateway reads inside `params.ref`.
+#[derive(Clone, Copy)]
+pub(super) enum ReferenceKey {
+    Type,
+    Name,
+    Uri,
+}
+
+/// The `ref` key of exactly this spelling.
+#[inline]
+pub(super) fn reference_key(name: &[u8]) -> Option<ReferenceKey> {
+    match name {
+        b"type" => Some(ReferenceKey::Type),
+        b"name" => Some(ReferenceKey::Name),
+        b"uri" => Some(ReferenceKey::Uri),
         _ => None,
     }
 }
@@ -166,7 +195,8 @@ mod tests {
 
     #[test]
     fn the_folded_names_are_lower_case_ascii() {
-        for name in TOP_FOLDED.iter().chain(PARAMS_FOLDED) {
+        let all = TOP_FOLDED.iter().chain(PARAMS_FOLDED);
+        for name in all.chain(REFERENCE_FOLDED) {
             assert!(
                 name.bytes()
                     .all(|byte| byte == b'_' || byte.is_ascii_lowercase()),
@@ -178,10 +208,17 @@ mod tests {
                 .iter()
                 .all(|name| top_key(name.as_bytes()).is_some())
         );
+        // The one key that is not lower-case itself.
+        let spelt = |name: &str| name.replace("taskid", "taskId");
         assert!(
             PARAMS_FOLDED
                 .iter()
-                .all(|name| params_key(name.as_bytes()).is_some())
+                .all(|name| params_key(spelt(name).as_bytes()).is_some())
+        );
+        assert!(
+            REFERENCE_FOLDED
+                .iter()
+                .all(|name| reference_key(name.as_bytes()).is_some())
         );
     }
 

@@ -8,7 +8,7 @@ use memchr::memchr;
 use super::balance::skip_tail_fast;
 use super::grammar::{colon_tail, string_tail, trim, value_tail};
 use super::text::{content, unescape};
-use super::{DEPTH_MAX, Fault, check_len, span};
+use super::{DEPTH_MAX, Fault, check_len, span, within};
 use crate::http::head::Span;
 
 /// A walk over the members of one object.
@@ -107,6 +107,14 @@ impl<'a> Walk<'a> {
         Ok(span(start, self.offset()))
     }
 
+    /// Moves past the value here by balance only.
+    #[inline]
+    fn value_fast(&mut self) -> Result<Span, Fault> {
+        let start = self.offset();
+        self.rest = skip_tail_fast(self.rest)?;
+        Ok(span(start, self.offset()))
+    }
+
     /// Ends the walk for good when `item` is a fault.
     fn fused<T>(&mut self, item: Result<Option<T>, Fault>) -> Option<Result<T, Fault>> {
         if item.is_err() {
@@ -179,9 +187,7 @@ impl<'a> Members<'a> {
     /// Moves past the value here by balance only.
     #[inline]
     pub(in crate::mcp) fn value_fast(&mut self) -> Result<Span, Fault> {
-        let start = self.offset();
-        self.walk.rest = skip_tail_fast(self.walk.rest)?;
-        Ok(span(start, self.offset()))
+        self.walk.value_fast()
     }
 
     /// Moves past the object here, which `inner` has been walked over to its end.
@@ -251,6 +257,57 @@ pub fn member(object: &[u8], key: &str) -> Option<Span> {
         }
     }
     found
+}
+
+/// These members of the object at `outer`, which travels on: keys and values, the values passed by
+/// balance only. Spans count from the start of the document.
+///
+/// As for [`member`] the last of repeated keys counts; all are `None` when the object is malformed.
+#[must_use]
+pub fn pick_pairs<const N: usize>(
+    document: &[u8],
+    outer: Span,
+    keys: [&str; N],
+) -> [Option<(Span, Span)>; N] {
+    let mut found = [None; N];
+    let mut walk = members(outer.slice(document));
+    loop {
+        let (at, key) = match walk.next_key() {
+            Ok(Some(key)) => key,
+            Ok(None) => return found,
+            Err(_) => return [None; N],
+        };
+        let Ok(value) = walk.value_fast() else {
+            return [None; N];
+        };
+        if let Some(place) = keys.iter().position(|name| key_is(key, name)) {
+            found[place] = Some((within(outer, at), within(outer, value)));
+        }
+    }
+}
+
+/// The values of [`pick_pairs`].
+#[must_use]
+pub fn pick<const N: usize>(document: &[u8], outer: Span, keys: [&str; N]) -> [Option<Span>; N] {
+    pick_pairs(document, outer, keys).map(|found| found.map(|(_, value)| value))
+}
+
+/// The elements of the array at `outer`, which travels on: passed by balance only. Spans count from
+/// the start of the document. Ends early where the array is malformed.
+pub fn elements_fast(document: &[u8], outer: Span) -> impl Iterator<Item = Span> {
+    let mut walk = Walk::new(outer.slice(document));
+    std::iter::from_fn(move || {
+        let is_there = walk.advance(b'[').ok()?;
+        is_there.then(|| walk.value_fast().ok())?
+    })
+    .fuse()
+    .map(move |at| within(outer, at))
+}
+
+/// Whether `lexeme` is the string `text`, however it is spelt; `text` holds no backslash.
+#[must_use]
+pub fn says(lexeme: &[u8], text: &str) -> bool {
+    lexeme.first() == Some(&b'"') && key_is(lexeme, text)
 }
 
 /// Whether the quoted key decodes to `name`.
@@ -331,6 +388,28 @@ mod tests {
         assert_eq!(value(br#"{"A":1,"aa":2,"b":{"a":3}}"#), None);
         assert_eq!(value(br#"{"a":1,"b":}"#), None);
         assert_eq!(value(b"[]"), None);
+    }
+
+    #[test]
+    fn members_and_elements_of_relayed_values_are_found_in_the_document() {
+        let document = br#"[ {"a":1,"b":[1, {"a":2} 3],"\u0061" : "x"} ]"#;
+        let whole = span(0, document.len());
+        let object = elements_fast(document, whole).next().unwrap();
+        let [a, b, c] = pick(document, object, ["a", "b", "c"]);
+        assert_eq!(a.map(|at| at.slice(document)), Some(&br#""x""#[..]));
+        let [pair] = pick_pairs(document, object, ["a"]);
+        assert_eq!(pair.unwrap().0.slice(document), br#""\u0061""#);
+        let parts: Vec<&[u8]> = elements_fast(document, b.unwrap())
+            .map(|at| at.slice(document))
+            .collect();
+        // The fault in it ends the walk.
+        assert_eq!(parts, [&b"1"[..], br#"{"a":2}"#]);
+        assert_eq!(c, None);
+        for broken in [&b"{\"a\":1,}"[..], b"{\"a\":1", b"[1]", b"", b"{\"a\":1]"] {
+            assert_eq!(pick(broken, span(0, broken.len()), ["a"]), [None]);
+        }
+        assert!(says(br#""\u0061""#, "a") && says(b"\"a\"", "a"));
+        assert!(!says(b"a", "a") && !says(b"\"A\"", "a"));
     }
 
     #[test]

@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 
 use shardgate::{
     config::{
-        compiled::CompiledUser,
+        compiled::{self, CompiledUser},
         user_config::{BackendConfig, UserConfig, VirtualHost},
     },
     route::{
-        merge::{BackendPages, merge_tools},
-        names::{expose, route_tool},
+        family::Family,
+        learned::Learned,
+        merge::{BackendPages, merge},
+        names::{expose, route_prompt, route_task, route_tool, route_uri},
     },
     upstream::target::Targets,
 };
@@ -63,18 +65,17 @@ pub fn check(data: &[u8]) -> Verdict {
             arrays: vec![array.clone()],
         })
         .collect();
-    let merged = merge_tools(host, &pages);
-    assert_eq!(merged.exposed.len(), tools.len() * host.backends.len());
+    let merged = merge(host, Family::Tools, &pages);
+    assert_eq!(merged.count, tools.len() * host.backends.len());
     // As the product does: the list is asked only where prefixes do not tell.
-    let learned = if host.is_ambiguous {
-        &merged.exposed[..]
-    } else {
-        &[]
-    };
+    let mut learned = Learned::default();
+    if learned.lacks(host, Family::Tools) {
+        learned.replace(Family::Tools, merged.lesson);
+    }
     for index in 0..host.backends.len() {
         for tool in &tools {
-            let name = expose(host, index, tool);
-            let route = route_tool(host, learned, &name);
+            let name = expose(host, Family::Tools, index, tool);
+            let route = route_tool(host, &learned, &name);
             let found = route
                 .as_ref()
                 .map(|route| (route.backend, &*route.original));
@@ -88,7 +89,7 @@ pub fn check(data: &[u8]) -> Verdict {
                 assert!(found.is_some(), "{name:?}");
             }
             // Without the list the name still leads to what it spells.
-            if let Some(route) = route_tool(host, &[], &name)
+            if let Some(route) = route_tool(host, &Learned::default(), &name)
                 && !host.is_single
                 && !host.aliases.contains_key(&*name)
             {
@@ -97,5 +98,29 @@ pub fn check(data: &[u8]) -> Verdict {
             }
         }
     }
+    for family in [Family::Resources, Family::Prompts, Family::Tasks] {
+        check_unlisted(host, family, &tools);
+    }
     Verdict::Taken
+}
+
+/// What is not in a list, where keys are not ambiguous: URIs that are only handed out, tasks.
+fn check_unlisted(host: &compiled::VirtualHost, family: Family, originals: &[&str]) {
+    let none = Learned::default();
+    if none.lacks(host, family) {
+        return;
+    }
+    for index in 0..host.backends.len() {
+        for original in originals {
+            let exposed = expose(host, family, index, original);
+            let route = match family {
+                Family::Tools => route_tool(host, &none, &exposed),
+                Family::Prompts => route_prompt(host, &none, &exposed),
+                Family::Resources | Family::Templates => route_uri(host, &none, &exposed),
+                Family::Tasks => route_task(host, &exposed),
+            };
+            let found = route.map(|route| (route.backend, route.original.into_owned()));
+            assert_eq!(found, Some((index, (*original).to_owned())), "{exposed:?}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use shardgate::http::head::Span;
 use shardgate::mcp::envelope::{Envelope, Kind};
 
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const META_TASK: &str = "io.modelcontextprotocol/related-task";
 
 /// The members of an object as serde_json reads them: keys decoded, values raw, all kept.
 pub struct Pairs<'a>(pub Vec<(String, &'a RawValue)>);
@@ -84,7 +85,8 @@ fn has_folded(pairs: &Pairs<'_>, names: &[&str]) -> bool {
     pairs
         .0
         .iter()
-        .any(|(key, _)| !names.contains(&&**key) && names.contains(&&*fold(key)))
+        .filter(|(key, _)| !names.contains(&&**key))
+        .any(|(key, _)| names.iter().any(|name| fold(name) == fold(key)))
 }
 
 /// The object at a span, read by serde_json.
@@ -118,7 +120,10 @@ pub fn reference(body: &[u8], depth_max: u16) -> Result<Envelope, ()> {
     }
     if let Some(params) = envelope.params {
         let params = object_at(body, params)?;
-        if has_folded(&params, &["name", "uri", "_meta", "arguments"]) {
+        if has_folded(
+            &params,
+            &["name", "uri", "_meta", "arguments", "ref", "taskId"],
+        ) {
             return Err(());
         }
         envelope.name = only(body, &params, "name")?;
@@ -130,11 +135,24 @@ pub fn reference(body: &[u8], depth_max: u16) -> Result<Envelope, ()> {
         envelope.protocol_version = only(body, &params, "protocolVersion")?;
         envelope.capabilities = only(body, &params, "capabilities")?;
         envelope.client_info = only(body, &params, "clientInfo")?;
+        envelope.task_id = only(body, &params, "taskId")?;
+        envelope.reference = only(body, &params, "ref")?;
+    }
+    // A reference that is no object is passed on for its backend to refuse.
+    if let Some(reference) = envelope.reference.filter(|at| text(*at).starts_with('{')) {
+        let reference = object_at(body, reference)?;
+        if has_folded(&reference, &["type", "name", "uri"]) {
+            return Err(());
+        }
+        envelope.reference_type = only(body, &reference, "type")?;
+        envelope.reference_name = only(body, &reference, "name")?;
+        envelope.reference_uri = only(body, &reference, "uri")?;
     }
     if let Some(meta) = envelope.meta {
         let meta = object_at(body, meta)?;
         envelope.progress_token = only(body, &meta, "progressToken")?;
         envelope.meta_protocol_version = only(body, &meta, META_VERSION)?;
+        envelope.related_task = only(body, &meta, META_TASK)?;
     }
     for read in [
         envelope.id,
@@ -143,6 +161,10 @@ pub fn reference(body: &[u8], depth_max: u16) -> Result<Envelope, ()> {
         envelope.cursor,
         envelope.request_id,
         envelope.protocol_version,
+        envelope.task_id,
+        envelope.reference_type,
+        envelope.reference_name,
+        envelope.reference_uri,
         envelope.progress_token,
         envelope.meta_protocol_version,
     ] {
