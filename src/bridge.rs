@@ -106,7 +106,8 @@ impl Bridge {
             line_bytes_max: limits.response_bytes_max,
             children_max: limits.stdio_children_max,
             sessions_max: limits.sessions_max,
-            session_idle: times.session_idle,
+            // A caller may be busy with its other backends: what this one keeps for it must not go.
+            session_idle: times.session_age_max,
             call: times.call,
             initialize: times.upstream_first_byte,
         };

@@ -40,7 +40,7 @@ pub(super) struct HubLimits {
     pub(super) children_max: usize,
     /// Sessions.
     pub(super) sessions_max: usize,
-    /// A session nobody uses.
+    /// A session whose shard has forgotten it: longer than any of the gateway's own lives.
     pub(super) session_idle: Duration,
     /// A whole call.
     pub(super) call: Duration,

@@ -26,11 +26,11 @@ fn no_more_children_than_allowed() {
 }
 
 #[test]
-fn a_session_nobody_uses_ends_with_its_child() {
+fn a_session_that_was_forgotten_ends_with_its_child() {
     let document = child::document(&[("a", json!({}))]);
     let idle = std::time::Duration::from_millis(400);
     let alone = Alone::start(&document, move |settings| {
-        settings.timeouts.session_idle = idle
+        settings.timeouts.session_age_max = idle
     });
     let path = &alone.paths[0];
     let session = alone.open(path);
@@ -88,6 +88,55 @@ fn a_changed_document_changes_the_children() {
         (is_there && text(&response) == "more").then_some(())
     });
     until_gone(old);
+}
+
+/// Sockets of a process that listen.
+fn listening(process: &Process) -> usize {
+    let folder = format!("/proc/{}", process.id());
+    let sockets: Vec<String> = std::fs::read_dir(format!("{folder}/fd"))
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+        .filter_map(|link| {
+            let link = link.display().to_string();
+            Some(
+                link.strip_prefix("socket:[")?
+                    .trim_end_matches(']')
+                    .to_owned(),
+            )
+        })
+        .collect();
+    let table = std::fs::read_to_string(format!("{folder}/net/tcp")).unwrap();
+    let is_ours = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // State 10 is LISTEN; the tenth word is the inode.
+        words[3] == "0A" && sockets.iter().any(|socket| socket == words[9])
+    };
+    table.lines().skip(1).filter(is_ours).count()
+}
+
+#[test]
+fn there_is_no_port_for_such_backends_before_one_is_configured() {
+    let home = Folder::new();
+    let process = serve(&home, &json!({"mcpServers": {}}));
+    let initialize = McpClient::initialize("/mcp");
+    assert_eq!(
+        Connection::open(process.address()).ask(&initialize).status,
+        200
+    );
+    let before = listening(&process);
+    home.write(
+        "mcp.json",
+        &child::document(&[("c", json!({}))]).to_string(),
+    );
+    eventually("the new document is in force", || {
+        let response = Connection::open(process.address()).ask(&initialize);
+        let session = response.header("mcp-session-id")?.to_owned();
+        let ask = Ask::post("/mcp", call_body("1", "pid", "{}"));
+        let ask = ask.header("mcp-session-id", &session);
+        let response = Connection::open(process.address()).ask(&ask);
+        response.message()["result"].is_object().then_some(())
+    });
+    assert_eq!(listening(&process), before + 1, "one for all shards");
 }
 
 fn serve(home: &Folder, document: &serde_json::Value) -> Process {
