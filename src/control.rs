@@ -20,7 +20,8 @@ use crate::{
     bridge::Bridge,
     config::user_config::DocumentRules,
     log,
-    prepare::read_documents,
+    prepare::{document_rules, read_documents},
+    settings::{Settings, StoreSource},
     shard_state::ToShard,
     telemetry::{Latency, Numbers},
     upstream::resolve::{Answer, Question},
@@ -94,14 +95,36 @@ impl View {
     }
 }
 
+/// The files of the file store.
+pub struct Documents {
+    path: PathBuf,
+    rules: DocumentRules,
+    /// What they were like when they were last read, or shortly before.
+    known: Stamp,
+}
+
+impl Documents {
+    /// Looks at them; to be called before they are read, or a change in between goes unnoticed.
+    pub fn of(settings: &Settings) -> Option<Self> {
+        let StoreSource::File(path) = &settings.store.source else {
+            return None;
+        };
+        Some(Self {
+            path: path.clone(),
+            rules: document_rules(settings),
+            known: stamp(path),
+        })
+    }
+}
+
 /// What the control thread does until it is stopped.
 pub struct Tasks {
     /// The running shards.
     pub view: View,
     /// The shards' questions.
     pub questions: mpsc::Receiver<Question>,
-    /// The file store's path, and what its documents may ask for.
-    pub documents: Option<(PathBuf, DocumentRules)>,
+    /// The file store's documents.
+    pub documents: Option<Documents>,
     /// Takes in the child processes of the documents.
     pub bridge: Arc<Bridge>,
     /// The admin listener, bound.
@@ -158,22 +181,26 @@ async fn answer(view: View, mut questions: mpsc::Receiver<Question>) {
 
 /// Reads the documents again when they change and gives them to all shards. Documents that cannot
 /// be used change nothing.
-async fn watch(view: View, (path, rules): (PathBuf, DocumentRules), bridge: Arc<Bridge>) {
+async fn watch(view: View, documents: Documents, bridge: Arc<Bridge>) {
+    let Documents {
+        path,
+        rules,
+        mut known,
+    } = documents;
     let (changed, mut changes) = mpsc::channel(1);
     let _watcher = watcher(&path, changed);
-    let mut known = stamp(&path);
     loop {
-        tokio::select! {
-            change = changes.recv() => {
-                if change.is_none() {
-                    // No watcher on this system: looking is all there is.
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
-            }
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
-        }
         let mut now = stamp(&path);
         if now == known {
+            tokio::select! {
+                change = changes.recv() => {
+                    if change.is_none() {
+                        // No watcher on this system: looking is all there is.
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                    }
+                }
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+            }
             continue;
         }
         // A writer may not be done: wait until two looks agree.
@@ -238,7 +265,9 @@ fn watcher(path: &Path, changed: mpsc::Sender<()>) -> Option<notify::Recommended
 }
 
 /// Names, sizes, times and inodes of the documents: different when one of them changed.
-fn stamp(path: &Path) -> Vec<(PathBuf, u64, Option<std::time::SystemTime>, u64)> {
+type Stamp = Vec<(PathBuf, u64, Option<std::time::SystemTime>, u64)>;
+
+fn stamp(path: &Path) -> Stamp {
     use std::os::unix::fs::MetadataExt;
     let mut files: Vec<PathBuf> = if path.is_dir() {
         std::fs::read_dir(path)

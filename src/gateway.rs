@@ -27,11 +27,11 @@ use crate::{
         cache::ConfigCache,
         store::{FileStore, RedisStore, UserConfigStore, subject_of_key},
     },
-    control::{self, Snapshot, Tasks, View},
+    control::{self, Documents, Snapshot, Tasks, View},
     http::{HeadLimits, connection},
     link::Link,
     log,
-    prepare::{Prepared, document_rules},
+    prepare::Prepared,
     redis::{Invalidated, RedisClient, RedisOptions},
     reply::{Reply, Sink},
     request::{self, Forwarded},
@@ -81,6 +81,7 @@ pub struct Gateway {
 impl Gateway {
     /// Prepares, binds and starts. The error is what to print: one line for each fault.
     pub fn start(settings: Settings) -> Result<Self, Vec<String>> {
+        let documents = Documents::of(&settings);
         let prepared = Arc::new(Prepared::load(settings)?);
         let settings = prepared.settings.clone();
         for finding in &prepared.document.findings {
@@ -147,10 +148,6 @@ impl Gateway {
             numbers,
             driver: shards.driver.to_string(),
             is_draining: Arc::new(AtomicBool::new(false)),
-        };
-        let documents = match &settings.store.source {
-            StoreSource::File(path) => Some((path.clone(), document_rules(&settings))),
-            StoreSource::Empty | StoreSource::Redis(_) => None,
         };
         let tasks = Tasks {
             view: view.clone(),
