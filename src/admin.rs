@@ -134,6 +134,12 @@ pub fn text(view: &View) -> String {
         "Connections ended by a time limit.",
         &engine(|c| c.deadlines_passed.value()),
     );
+    family(
+        "shardgate_allocations_total",
+        "counter",
+        "Times a shard asked the heap for memory.",
+        &engine(|c| c.allocations.value()),
+    );
     let snapshots = view.snapshots();
     let sessions: Vec<u64> = snapshots
         .iter()

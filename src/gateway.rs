@@ -359,6 +359,8 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
                 let gate = state.shard.gate.clone();
                 let mut reply = Reply::new(Sink::Ring(reply), gate, head.keep_alive, head.minor);
                 request::serve(&state, &request, &mut reply).await;
+                // The reply's last buffer stays with the asking shard in its place.
+                state.shard.buffers.put(request.bytes);
             });
         }
         Control::Message(ToShard::Drain(asker)) => orders.drain.give(asker),

@@ -16,6 +16,7 @@ pub mod counters;
 pub mod deadline;
 pub mod driver;
 pub mod gate;
+pub mod heap;
 pub mod listener;
 pub mod mesh;
 pub mod notify;

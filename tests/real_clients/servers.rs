@@ -48,3 +48,30 @@ fn everything_fastmcp_and_memory_are_one_server() {
     }
     stage.end();
 }
+
+/// All that a client can ask for and be asked for, of two servers at once.
+fn tour(client: Client, eras: &[&str]) {
+    let (a, b) = (Server::everything(), Server::everything());
+    let stage = Stage::open(&[("a", &a.url), ("b", &b.url)]);
+    for era in eras {
+        let mut options = vec!["--mode", "tour", "--era", era];
+        options.extend(["--sessions", "2", "--calls", "2", "--in-flight", "2"]);
+        drive_well(client, &stage.url(), None, &options);
+    }
+    stage.end();
+}
+
+#[test]
+fn sdk1_tours_two_servers_at_once() {
+    tour(Client::Sdk1, &["legacy"]);
+}
+
+#[test]
+fn client2_tours_two_servers_at_once() {
+    tour(Client::Client2, &["legacy", "auto"]);
+}
+
+#[test]
+fn python_tours_two_servers_at_once() {
+    tour(Client::Python, &["legacy", "auto"]);
+}

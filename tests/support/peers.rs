@@ -1,10 +1,13 @@
 //! Third-party clients and servers (`tests/peers`), installed by `scripts/peers`.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use std::{
     io::{BufRead, BufReader, Read},
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use serde_json::Value;
@@ -123,11 +126,42 @@ pub(crate) struct Server {
     pub(crate) url: String,
 }
 
+/// Servers that the tests of one file share: the first one starts them, the last one ends them.
+pub(crate) struct Shared(Mutex<Weak<Vec<Server>>>);
+
+impl Shared {
+    /// None yet.
+    pub(crate) const fn none() -> Self {
+        Self(Mutex::new(Weak::new()))
+    }
+
+    /// Those that run, or those that `start` starts.
+    pub(crate) fn get(&self, start: fn() -> Vec<Server>) -> Arc<Vec<Server>> {
+        // A test that failed to start them leaves nothing half done.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.upgrade().unwrap_or_else(|| {
+            let servers = Arc::new(start());
+            *known = Arc::downgrade(&servers);
+            servers
+        })
+    }
+}
+
 impl Server {
     /// FastMCP: `increment`, `echo`, `add`; answers with JSON or with event streams.
     pub(crate) fn fastmcp(has_json_replies: bool) -> Self {
+        Self::fastmcp_with(has_json_replies, &[])
+    }
+
+    /// The same with resources, a template, a prompt and a tool that links to resources.
+    pub(crate) fn rich_fastmcp(has_json_replies: bool) -> Self {
+        Self::fastmcp_with(has_json_replies, &["--rich"])
+    }
+
+    fn fastmcp_with(has_json_replies: bool, options: &[&str]) -> Self {
         let mut command = Command::new("env");
         command.arg("python").arg(peer("fastmcp_server.py"));
+        command.args(options);
         if has_json_replies {
             command.arg("--json");
         }
