@@ -13,21 +13,21 @@ use std::{
 };
 
 use shards::{
-    Arrival, Control, DriverChoice, Plan, Shard, Shards, Stream, listener::ListenerGroup,
-    topology::Topology,
+    Arrival, Control, DriverChoice, Plan, Shard, Shards, Stream, deadline::now_ms,
+    listener::ListenerGroup, topology::Topology,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::{
     access::AccessRules,
-    auth::{FingerprintKey, Principal, TokenCache, TokenRules},
+    auth::{FingerprintKey, Principal, ResourceMetadata, TokenCache, TokenRules},
     bootstrap::Bootstrap,
     bridge::Bridge,
     config::{
         cache::ConfigCache,
         store::{FileStore, RedisStore, UserConfigStore, subject_of_key},
     },
-    control::{self, Documents, Snapshot, Tasks, View},
+    control::{self, Snapshot, Tasks, View, Watched},
     http::{HeadLimits, connection},
     link::Link,
     log,
@@ -43,6 +43,7 @@ use crate::{
     upstream::{
         Upstream,
         dial::UpstreamLimits,
+        farewell::Farewells,
         open,
         resolve::{Question, Resolver},
         target::Targets,
@@ -74,6 +75,7 @@ pub struct Gateway {
     pub unpinned: u16,
     shards: Shards<ToShard>,
     control: Option<(oneshot::Sender<()>, JoinHandle<std::io::Result<()>>)>,
+    reload: Arc<Notify>,
     bridge: Option<(Arc<Bridge>, JoinHandle<()>)>,
     drain: Duration,
 }
@@ -81,7 +83,7 @@ pub struct Gateway {
 impl Gateway {
     /// Prepares, binds and starts. The error is what to print: one line for each fault.
     pub fn start(settings: Settings) -> Result<Self, Vec<String>> {
-        let documents = Documents::of(&settings);
+        let watched = Watched::of(&settings);
         let prepared = Arc::new(Prepared::load(settings)?);
         let settings = prepared.settings.clone();
         for finding in &prepared.document.findings {
@@ -120,7 +122,7 @@ impl Gateway {
         let numbers: Arc<[Arc<Numbers>]> =
             (0..count).map(|_| Arc::new(Numbers::default())).collect();
         let (questions, waiting) = mpsc::channel(QUESTIONS_MAX);
-        let (bridge, bridge_thread) = Bridge::start(&settings, prepared.upstream_tls.clone())
+        let (bridge, bridge_thread) = Bridge::start(&settings, prepared.tls.upstream.clone())
             .map_err(|error| vec![format!("cannot start the bridge thread: {error}")])?;
         bridge.register(&prepared.document);
         let plan = Plan {
@@ -129,6 +131,7 @@ impl Gateway {
             driver: driver(&settings),
             name: "shard",
         };
+        let document = prepared.document.clone();
         let shards = shards::start(&plan, groups, {
             let (numbers, bridge) = (numbers.clone(), bridge.clone());
             move |shard: Shard<Forwarded, ToShard>| {
@@ -149,11 +152,14 @@ impl Gateway {
             driver: shards.driver.to_string(),
             is_draining: Arc::new(AtomicBool::new(false)),
         };
+        let reload = Arc::new(Notify::new());
         let tasks = Tasks {
             view: view.clone(),
             questions: waiting,
-            documents,
+            watched,
+            document,
             bridge: bridge.clone(),
+            reload: reload.clone(),
             admin,
         };
         let (stop, stopped) = oneshot::channel();
@@ -170,6 +176,7 @@ impl Gateway {
             unpinned: shards.unpinned,
             shards,
             control: Some((stop, control)),
+            reload,
             bridge: Some((bridge, bridge_thread)),
             drain: settings.timeouts.drain,
         })
@@ -178,6 +185,11 @@ impl Gateway {
     /// Why io_uring is not used although it was to be tried.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.shards.fallback_reason.as_deref()
+    }
+
+    /// Reads user configurations, the secrets they name, and certificates again.
+    pub fn reload(&self) {
+        self.reload.notify_one();
     }
 
     /// Stops accepting, finishes what runs within the drain time-out, cuts off the rest, ends.
@@ -366,7 +378,15 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
         Control::Message(ToShard::Drain(asker)) => orders.drain.give(asker),
         Control::Message(ToShard::End) => orders.end.fire(),
         Control::Message(ToShard::Document(document)) => state.configs.replace_document(document),
+        Control::Message(ToShard::Tls(tls)) => {
+            *state.tls.borrow_mut() = tls.server;
+            *state.upstream.tls.borrow_mut() = tls.upstream;
+        }
         Control::Message(ToShard::Resolved(answer)) => state.upstream.resolver.answered(answer),
+        Control::Message(ToShard::Backends(asker)) => {
+            // The asker may have given up.
+            let _ = asker.try_send(state.upstream.targets.health(now_ms()));
+        }
         Control::Message(ToShard::Report(asker)) => {
             let targets = state.upstream.targets.all();
             let snapshot = Snapshot {
@@ -462,7 +482,7 @@ fn build(
         upstream: Upstream {
             targets: Targets::new(bridge),
             mode: settings.upstream.mode,
-            tls: prepared.upstream_tls.clone(),
+            tls: RefCell::new(prepared.tls.upstream.clone()),
             limits: UpstreamLimits {
                 connect: times.upstream_connect,
                 first_byte: times.upstream_first_byte,
@@ -470,6 +490,7 @@ fn build(
                 fan_out: times.initialize,
                 client_answer: times.client_answer,
                 heartbeat: times.heartbeat_interval,
+                in_flight_max: settings.upstream.concurrency_max,
                 idle_per_target_max: settings.upstream.idle_per_backend_max,
                 idle_ms_max: UPSTREAM_IDLE_MS_MAX,
                 reply_bytes_max: limits.response_bytes_max,
@@ -478,8 +499,10 @@ fn build(
             resolver,
             deadlines: shard.deadlines.clone(),
         },
+        metadata: ResourceMetadata::of(&settings.access),
+        farewells: Farewells::default(),
         fail_mode: settings.upstream.fail_mode,
-        tls: prepared.server_tls.clone(),
+        tls: RefCell::new(prepared.tls.server.clone()),
         tls_listener,
         numbers,
         latency: RefCell::new(Latency::new()),

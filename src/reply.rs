@@ -45,6 +45,8 @@ pub struct Reply<'a> {
     minor: u8,
     /// `Origin` of the request, raw, when it is allowed: the reply carries CORS headers.
     origin: Option<Box<[u8]>>,
+    /// The `WWW-Authenticate` line of a 401, when there is more to say than that it is one.
+    challenge: Option<String>,
     is_bodiless: bool,
     has_started: bool,
     is_complete: bool,
@@ -60,6 +62,7 @@ impl<'a> Reply<'a> {
             keep_alive: keep_alive && minor >= 1,
             minor,
             origin: None,
+            challenge: None,
             is_bodiless: false,
             has_started: false,
             is_complete: false,
@@ -70,6 +73,11 @@ impl<'a> Reply<'a> {
     /// Lets the reply carry CORS headers for this origin.
     pub fn allow_origin(&mut self, origin: &[u8]) {
         self.origin = Some(origin.into());
+    }
+
+    /// Has a 401 carry this header line.
+    pub fn challenge(&mut self, line: String) {
+        self.challenge = Some(line);
     }
 
     /// The request was HEAD: the answer has no body (RFC 9110 section 9.3.2).
@@ -256,7 +264,11 @@ impl<'a> Reply<'a> {
             self.keep_alive = false;
             return Err(ClientGone);
         }
-        self.answer(refusal.answer()).await
+        let mut answer = refusal.answer();
+        if matches!(refusal, Refusal::Unauthorized(_)) && self.challenge.is_some() {
+            answer.headers = "";
+        }
+        self.answer(answer).await
     }
 
     /// Writes an answer.
@@ -272,6 +284,9 @@ impl<'a> Reply<'a> {
             out.extend_from_slice(b"\r\n");
         }
         out.extend_from_slice(answer.headers.as_bytes());
+        if answer.status == 401 {
+            out.extend_from_slice(self.challenge.take().unwrap_or_default().as_bytes());
+        }
         if answer.status == 204 {
             // RFC 9110 section 8.6: no Content-Length in a 204.
             out.extend_from_slice(b"\r\n");

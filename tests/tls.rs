@@ -47,6 +47,8 @@ mod old_transport;
 mod records;
 #[path = "tls/redis_tls.rs"]
 mod redis_tls;
+#[path = "tls/reload.rs"]
+mod reload;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -81,6 +83,11 @@ impl Trust {
     /// A PEM file of this text.
     fn file(&self, name: &str, pem: &str) -> PathBuf {
         self.folder.write(name, pem).into()
+    }
+
+    /// Where a PEM file is.
+    fn file_path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     /// Makes the gateway of `plan` trust backends of this authority.

@@ -135,6 +135,9 @@ impl ConfigCache {
         match fetched {
             Ok(Fetched::Config(config, fingerprint)) => {
                 shard.numbers.configs_loaded.add(1);
+                if matches!(&*self.store, UserConfigStore::Redis(_)) && config.names_credentials() {
+                    crate::log::credential_ignored(shard.shard.id);
+                }
                 if config.has_unusable_child() {
                     crate::log::stdio_refused();
                 }

@@ -46,7 +46,7 @@ pub fn accepted(shard: &Rc<ShardState>, stream: Stream, peer: SocketAddr, listen
     };
     if shard.tls_listener != Some(listener) {
         start(Link::Plain(stream));
-    } else if let Some(config) = shard.tls.clone() {
+    } else if let Some(config) = shard.tls.borrow().clone() {
         // Nothing has been asked yet: a drain need not wait for it.
         stream.deadline().arm_idle(shard.settings.timeouts.head);
         // In a task of its own: the room a handshake takes is not kept for a connection's life.
@@ -210,11 +210,13 @@ impl Connection {
             Next::Refused(refusal) => {
                 let rules = &self.shard.access;
                 let origin = origin.filter(|origin| rules.check_origin(Some(origin)).is_ok());
+                let refusal = Refusal::Http(refusal);
+                self.shard.numbers.refused.count(&refusal);
                 let mut reply = self.reply(false, 1);
                 if let Some(origin) = origin {
                     reply.allow_origin(&origin);
                 }
-                let _ = reply.refuse(&Refusal::Http(refusal)).await;
+                let _ = reply.refuse(&refusal).await;
                 self.linger().await;
                 return Step::Close;
             }

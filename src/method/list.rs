@@ -27,7 +27,6 @@ use crate::{
         calls::{ClientCall, Leg},
         state::OpenBackend,
     },
-    settings::FailMode,
     shard_state::ShardState,
     upstream::{
         CallFault,
@@ -74,7 +73,7 @@ pub async fn list(
     if let Some((_, fault)) = gathered.missing.first() {
         shard.numbers.lists_partial.add(1);
         open::join_late(shard, session, &caller.host);
-        if shard.fail_mode == FailMode::Closed {
+        if shard.fails_closed(&caller.host) {
             return Err(Refusal::Backend(id.into(), *fault));
         }
     }

@@ -116,7 +116,6 @@ pub enum BackendLink {
 }
 
 /// What was agreed with a backend.
-#[derive(Debug)]
 pub struct OpenBackend {
     /// The backend's own session id, if it gave one.
     pub session_id: Option<Box<[u8]>>,
@@ -130,6 +129,15 @@ pub struct OpenBackend {
     pub head: Box<[u8]>,
     /// It has no event stream of its own.
     pub is_mute: Cell<bool>,
+}
+
+/// Without the head, which may hold a credential.
+impl std::fmt::Debug for OpenBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenBackend")
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
 }
 
 impl BackendSession {

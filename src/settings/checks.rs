@@ -141,6 +141,12 @@ fn open_doors(settings: &Settings, reader: &mut Reader<'_>) {
             reader.fault("allow-anonymous", problem);
         }
     }
+    if !access.authorization_servers.is_empty() && !reader.is_said("public-url") {
+        reader.fault("public-url", "required by --authorization-server");
+    }
+    if access.public_url.is_some() && !reader.is_said("authorization-server") {
+        reader.note("public-url", "no effect without --authorization-server");
+    }
     for address in settings.listen.addresses().chain(settings.listen.admin) {
         if access.bootstrap_helpers && !is_loopback(address) {
             let problem = format!(

@@ -4,6 +4,7 @@
 //! them is `checks.rs`. Units stand in the names or in the type.
 
 use super::secret::Secret;
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -97,6 +98,10 @@ pub struct Access {
     /// Hosts that requests may be for, lower case, any port when none is named; with none the
     /// host is not checked (contract contextforge 1.6).
     pub hosts: Vec<String>,
+    /// Scheme and authority clients know the gateway by.
+    pub public_url: Option<String>,
+    /// Issuers clients get their tokens from.
+    pub authorization_servers: Vec<String>,
     /// The virtual host of requests whose path names none.
     pub default_virtual_host: Option<String>,
 }
@@ -175,6 +180,8 @@ pub struct Upstream {
     pub trust_bundle: Option<PathBuf>,
     /// What this client shows; there in the modes that need it.
     pub client: Option<ClientCertificate>,
+    /// Requests one shard has under way to one backend.
+    pub concurrency_max: u32,
     /// Idle connections one shard keeps to one backend.
     pub idle_per_backend_max: usize,
     /// What happens when some backends of a virtual host fail.
@@ -200,13 +207,31 @@ pub enum UpstreamMode {
 }
 
 /// What happens when some backends of a virtual host fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum FailMode {
     /// The others are served.
     #[default]
     Open,
     /// The request is refused.
     Closed,
+}
+
+impl FailMode {
+    /// The word in settings and configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
+
+    /// Reads the word.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Open, Self::Closed]
+            .into_iter()
+            .find(|one| one.name() == name)
+    }
 }
 
 /// Bounds in bytes and counts.
