@@ -44,6 +44,8 @@ pub const URL_HEADER: &str = "shardgate-bridge-url";
 pub const HEADER_PREFIX: &str = "shardgate-bridge-";
 /// What a request may be longer by than a client's: a name made longer, another id.
 const BODY_BYTES_MORE: usize = 64 << 10;
+/// A call that takes longer is answered with a stream, whatever the time for a first byte.
+const STREAM_AFTER_MAX: Duration = Duration::from_secs(5);
 /// How long child processes have when the gateway ends.
 const END_PATIENCE: Duration = Duration::from_secs(4);
 
@@ -109,6 +111,7 @@ impl Bridge {
             // A caller may be busy with its other backends: what this one keeps for it must not go.
             session_idle: times.session_age_max,
             call: times.call,
+            stream_after: (times.upstream_first_byte / 4).min(STREAM_AFTER_MAX),
             initialize: times.upstream_first_byte,
         };
         let dialer = Dialer {

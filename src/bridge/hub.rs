@@ -44,6 +44,8 @@ pub(super) struct HubLimits {
     pub(super) session_idle: Duration,
     /// A whole call.
     pub(super) call: Duration,
+    /// When a call without an answer becomes a stream: a shard waits for a first byte only so long.
+    pub(super) stream_after: Duration,
     /// `initialize`, the start of a server included.
     pub(super) initialize: Duration,
 }

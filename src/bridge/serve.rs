@@ -26,7 +26,6 @@ use super::{
     SECRET_HEADER, URL_HEADER,
     hub::{Hub, Unopened},
     ledger::{Refused, Ticket},
-    outbox,
     peer::{self, Heard, Peer, SendFault, Session, Told},
 };
 use crate::{
@@ -361,9 +360,12 @@ impl Posted<'_> {
             }
         };
         let limit = Instant::now() + self.hub.limits.call;
-        match call.next(limit).await {
+        let Ok(heard) = timeout(self.hub.limits.stream_after, call.next(limit)).await else {
+            return streamed(call, comment(), limit);
+        };
+        match heard {
             Ok(Told::Answer(document)) => json_reply(document),
-            Ok(Told::Aside(document)) => streamed(call, document, limit),
+            Ok(Told::Aside(document)) => streamed(call, event(&document), limit),
             Err(fault @ SendFault::Gone) if call.is_unsent => {
                 // It knows the session no more, so nothing was done.
                 self.hub.forget(&session);
@@ -412,12 +414,12 @@ impl Drop for Call {
 }
 
 /// An event stream that begins with `first` and ends with the answer, or without one.
-fn streamed(call: Call, first: Vec<u8>, limit: Instant) -> Reply {
+fn streamed(call: Call, first: Part, limit: Instant) -> Reply {
     let state = (Some(call), Some(first));
     let events = stream::unfold(state, move |(call, first)| async move {
         let mut call = call?;
         if let Some(first) = first {
-            return Some((event(&first), (Some(call), None)));
+            return Some((first, (Some(call), None)));
         }
         match call.next(limit).await {
             Ok(Told::Aside(document)) => Some((event(&document), (Some(call), None))),
@@ -434,23 +436,25 @@ fn stream_of(session: Arc<Session>) -> Reply {
     let state = (session, stream, true);
     let events = stream::unfold(state, |(session, stream, is_first)| async move {
         if is_first {
-            let mut comment = Vec::new();
-            sse::write_comment(&mut comment, b"ok");
-            let frame = Ok(Frame::data(comment.into()));
-            return Some((frame, (session, stream, false)));
+            return Some((comment(), (session, stream, false)));
         }
-        next_message(&stream)
-            .await
-            .map(|message| (event(&message), (session, stream, false)))
+        let message = stream.next().await?;
+        Some((event(&message), (session, stream, false)))
     });
     event_stream(StreamBody::new(events).boxed_unsync())
 }
 
-async fn next_message(stream: &outbox::Stream) -> Option<Vec<u8>> {
-    stream.next().await
+/// A part of a stream.
+type Part = Result<Frame<Bytes>, Infallible>;
+
+/// Has the head go out at once.
+fn comment() -> Part {
+    let mut text = Vec::new();
+    sse::write_comment(&mut text, b"ok");
+    Ok(Frame::data(text.into()))
 }
 
-fn event(document: &[u8]) -> Result<Frame<Bytes>, Infallible> {
+fn event(document: &[u8]) -> Part {
     let mut text = Vec::new();
     sse::write_event(&mut text, None, None, document);
     Ok(Frame::data(text.into()))

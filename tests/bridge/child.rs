@@ -185,6 +185,10 @@ impl State {
                 say(&json!({"jsonrpc": "2.0", "id": "p", "method": "ping"}));
             }
             "hold" => self.held = Some(id.clone()),
+            "release" => {
+                text(&self.held.take().unwrap(), "released");
+                text(id, "ok");
+            }
             "announce" => {
                 say(&json!({"jsonrpc": "2.0", "method": "notifications/message",
                     "params": {"level": "info", "data": "heard"}}));

@@ -1,10 +1,12 @@
 //! One child process for each session: what it is told and says, and that it never outlives it.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::{
     child,
-    support::{Gateway, McpClient, Plan, Response, eventually},
+    support::{EventStream, Gateway, McpClient, Plan, Response, eventually},
 };
 
 /// What a child gets of the gateway's variables, as `docs/backends.md` says.
@@ -136,6 +138,34 @@ fn progress_comes_before_the_answer_on_the_same_stream() {
         assert_eq!(steps, [1, 2, 3], "{messages:?}");
         assert_eq!(text(&response), "done");
     }
+}
+
+#[test]
+fn a_call_may_take_longer_than_the_first_byte_of_a_reply() {
+    let (first_byte, heartbeat) = (Duration::from_millis(400), Duration::from_millis(50));
+    let gateway = plan(json!({}))
+        .settings(move |settings| {
+            settings.timeouts.upstream_first_byte = first_byte;
+            settings.timeouts.heartbeat_interval = heartbeat;
+        })
+        .start();
+    let mut client = open(&gateway);
+    let mut calling = client.again();
+    calling.send_call("5", "hold", "{}");
+    let head = calling.connection.read_head();
+    assert_eq!(head.status, 200);
+    let mut stream = EventStream::new(calling.connection, head);
+    // Comments of a quiet stream, for twice the time.
+    let mut comment_count = 0;
+    while comment_count < 16 {
+        let block = stream.next_block().unwrap();
+        assert!(!block.contains("jsonrpc"), "{block}");
+        comment_count += usize::from(block.starts_with(':'));
+    }
+    assert_eq!(text(&client.call("6", "release", "{}")), "ok");
+    let event: Value = serde_json::from_str(&stream.next_event().unwrap().data).unwrap();
+    assert_eq!(event["id"], 5);
+    assert_eq!(event["result"]["content"][0]["text"], "released");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A client that does the same things in the same order each time, and keeps what it heard meanwhile.
+//! A client that does the same things in the same order each time, and keeps what it heard.
 
 use std::{
     sync::{Arc, Mutex},
@@ -58,7 +58,7 @@ pub(crate) const REVISIONS: [Revision; 4] = [
     },
 ];
 
-/// What a server lists: what it is called here, the member of the result, the member that names one.
+/// What a server lists: its name here, the member of the result, the member that names one.
 const LISTS: [(&str, &str, &str); 4] = [
     ("tool", "tools", "name"),
     ("prompt", "prompts", "name"),

@@ -1,7 +1,7 @@
-//! Lists in pages, many calls at once, and a call that is cancelled.
+//! Lists in pages, many calls at once, a call that is cancelled, and streams that are cut.
 
 use crate::{
-    conversation::{Asker, Heard},
+    conversation::{Asker, Heard, Kind},
     reached::{answer, listed, open},
     stage::Stage,
     support::eventually,
@@ -127,5 +127,56 @@ fn a_cancelled_call_is_cancelled_where_it_runs() {
     let other = stage.recorders[0].take();
     assert!(!other.contains("notifications/cancelled"), "{other}");
     drop(call);
+    stage.end();
+}
+
+#[test]
+fn a_cut_stream_goes_on_where_it_ended() {
+    let stage = open();
+    let mut call = stage.client.start(
+        "4711",
+        "tools/call",
+        r#"{"name":"a-trigger-long-running-operation","arguments":{"duration":0.6,"steps":12},"_meta":{"progressToken":"p"}}"#,
+    );
+    let told = |heard: &Heard| heard.json()["progress"].as_u64();
+    for step in 1..=4 {
+        assert_eq!(told(&call.next().unwrap()), Some(step));
+    }
+    let last_id = call.last_id.take().expect("events have ids");
+    drop(call);
+    let mut rest = stage.client.resume(&last_id);
+    for step in 5..=12 {
+        assert_eq!(told(&rest.next().unwrap()), Some(step));
+    }
+    let answer = rest.next().unwrap();
+    assert_eq!(
+        (answer.kind, answer.id.as_deref()),
+        (Kind::Result, Some("4711"))
+    );
+    assert!(answer.raw.contains("Steps: 12."), "{}", answer.raw);
+    stage.end();
+}
+
+#[test]
+fn a_question_is_answered_after_its_stream_was_cut() {
+    let stage = open();
+    let mut call = stage.client.start(
+        r#""asks""#,
+        "tools/call",
+        r#"{"name":"b-trigger-sampling-request","arguments":{"prompt":"cut"}}"#,
+    );
+    let asked = call.next().unwrap();
+    assert_eq!(asked.method, "sampling/createMessage");
+    let last_id = call.last_id.take().expect("events have ids");
+    drop(call);
+    let mut rest = stage.client.resume(&last_id);
+    let result = r#""result":{"role":"assistant","content":{"type":"text","text":"after the cut"},"model":"m"}"#;
+    stage.client.answer(&asked, result);
+    let answer = rest.next().unwrap();
+    assert_eq!(
+        (answer.kind, answer.id.as_deref()),
+        (Kind::Result, Some(r#""asks""#))
+    );
+    assert!(answer.raw.contains("after the cut"), "{}", answer.raw);
     stage.end();
 }

@@ -1,5 +1,5 @@
-//! Every tool, prompt, resource, template, completion, subscription and task reaches the server that
-//! listed it, and no other.
+//! Every tool, prompt, resource, template, completion, subscription and task reaches the server
+//! that listed it, and no other.
 
 use serde_json::Value;
 

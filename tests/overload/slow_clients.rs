@@ -81,7 +81,7 @@ fn slow_heads_and_bodies_cost_little_and_end() {
 
 #[test]
 fn slow_readers_hold_their_reply_and_no_more_and_end() {
-    let readers = if is_long() { 1_000 } else { 12 };
+    let readers = if is_long() { 200 } else { 12 };
     let house = started();
     let mut good = house.open();
     good_traffic(&mut good);

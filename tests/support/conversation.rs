@@ -187,6 +187,30 @@ impl Asker {
         Messages::of(connection)
     }
 
+    /// Takes up a stream that ended, behind the event with this id.
+    pub(crate) fn resume(&self, last_id: &str) -> Messages {
+        let mut connection = Connection::open(self.address);
+        connection.send(self.get().header("last-event-id", last_id).bytes());
+        let messages = Messages::of(connection);
+        assert_eq!(messages.head.status, 200, "{}", messages.text);
+        messages
+    }
+
+    /// The request for the GET stream.
+    fn get(&self) -> Ask {
+        let mut ask = self.post("").without("content-type");
+        ask = ask.with("accept", "text/event-stream");
+        ask.method = "GET".to_owned();
+        ask.body = None;
+        ask
+    }
+
+    /// Answers a request of the server.
+    pub(crate) fn answer(&self, asked: &Heard, answer: &str) {
+        let id = asked.id.as_ref().unwrap();
+        self.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},{answer}}}"#));
+    }
+
     /// Sends requests as one batch; each is a method and raw params. Gives their answers in order,
     /// whatever order and form they came in, and what came before them.
     pub(crate) fn ask_batch(&self, requests: &[(&str, &str)]) -> (Vec<Heard>, Vec<Heard>) {
@@ -219,8 +243,7 @@ impl Asker {
     /// Answers it, if it is a request.
     fn attend(&self, heard: &Heard) {
         if heard.kind == Kind::Request {
-            let (id, answer) = (heard.id.as_ref().unwrap(), (self.answers)(heard));
-            self.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},{answer}}}"#));
+            self.answer(heard, &(self.answers)(heard));
         }
     }
 }
@@ -241,6 +264,8 @@ pub(crate) struct Messages {
     text: String,
     /// The rest of an array.
     batch: VecDeque<Heard>,
+    /// The id of the last event, from which the stream can be taken up again.
+    pub(crate) last_id: Option<String>,
 }
 
 impl Messages {
@@ -254,6 +279,7 @@ impl Messages {
                 connection: Some(connection),
                 text: String::new(),
                 batch: VecDeque::new(),
+                last_id: None,
             };
         }
         let head = connection.read_body("POST", head);
@@ -266,6 +292,7 @@ impl Messages {
             connection: None,
             text,
             batch: VecDeque::new(),
+            last_id: None,
         }
     }
 
@@ -282,6 +309,10 @@ impl Messages {
                     .map(str::trim_start)
                     .collect();
                 let data = data.join("\n");
+                let mut ids = block.lines().filter_map(|line| line.strip_prefix("id:"));
+                if let Some(id) = ids.next_back() {
+                    self.last_id = Some(id.trim_start().to_owned());
+                }
                 self.text = rest.to_owned();
                 // Not a comment, and not the event that only brings an id.
                 if data.starts_with('[') {
@@ -400,12 +431,8 @@ impl Conversation {
 
 /// Opens the GET stream, answers what is asked on it and hands on what is heard.
 fn listen(asker: &Asker, sender: Sender<Heard>) -> JoinHandle<()> {
-    let mut ask = asker.post("").without("content-type");
-    ask = ask.with("accept", "text/event-stream");
-    ask.method = "GET".to_owned();
-    ask.body = None;
     let mut connection = Connection::open(asker.address);
-    connection.send(ask.bytes());
+    connection.send(asker.get().bytes());
     let mut messages = Messages::of(connection);
     assert_eq!(messages.head.status, 200);
     let asker = asker.clone();
