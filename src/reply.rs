@@ -16,6 +16,9 @@ use crate::{
     upstream::request::decimal,
 };
 
+/// Ends the connection; the first line after the status line.
+const CLOSE: &[u8] = b"connection: close\r\n";
+
 /// The client has left, or reads too slowly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientGone;
@@ -184,7 +187,7 @@ impl<'a> Reply<'a> {
         self.keep_alive &= !self.gate.is_closed();
         out.extend_from_slice(status_line(status));
         if !self.keep_alive {
-            out.extend_from_slice(b"connection: close\r\n");
+            out.extend_from_slice(CLOSE);
         }
         if let Some(origin) = &self.origin {
             out.extend_from_slice(b"access-control-allow-origin: ");
@@ -300,6 +303,12 @@ impl<'a> Reply<'a> {
     }
 }
 
+/// Whether a reply that begins so, as [`Reply::head`] made it, ends its connection.
+pub fn says_close(first_part: &[u8]) -> bool {
+    let rest = memchr::memmem::find(first_part, b"\r\n").map(|at| &first_part[at + 2..]);
+    rest.is_some_and(|rest| rest.starts_with(CLOSE))
+}
+
 fn status_line(status: u16) -> &'static [u8] {
     match status {
         200 => b"HTTP/1.1 200 OK\r\n",
@@ -325,5 +334,31 @@ fn status_line(status: u16) -> &'static [u8] {
         503 => b"HTTP/1.1 503 Service Unavailable\r\n",
         505 => b"HTTP/1.1 505 HTTP Version Not Supported\r\n",
         _ => b"HTTP/1.1 500 Internal Server Error\r\n",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_ends_its_connection_is_known_by_its_first_part() {
+        for keep_alive in [false, true] {
+            let gate = Gate::default();
+            let mut reply = Reply::new(Sink::Memory(Vec::new()), gate.clone(), keep_alive, 1);
+            reply.allow_origin(b"http://localhost");
+            let mut part = Vec::new();
+            reply.head(&mut part, 200);
+            assert_eq!(says_close(&part), !keep_alive);
+            // A drain of the owner's.
+            gate.close();
+            part.clear();
+            reply.head(&mut part, 200);
+            assert!(says_close(&part));
+        }
+        assert!(!says_close(b"") && !says_close(b"connection: close\r\n"));
+        assert!(!says_close(
+            b"HTTP/1.1 200 OK\r\nx: y\r\nconnection: close\r\n"
+        ));
     }
 }

@@ -178,7 +178,7 @@ impl Backend {
         let is_free = |name: &str| {
             !is_protected_header(name)
                 && name != "accept-encoding"
-                && !credential.as_ref().is_some_and(|own| *own.name == *name)
+                && credential.as_ref().is_none_or(|own| *own.name != *name)
                 && !name.starts_with(HEADER_PREFIX)
                 && !removed.iter().any(|gone| gone == name)
                 && is_token(name)

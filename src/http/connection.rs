@@ -17,7 +17,7 @@ use crate::{
     link::Link,
     mcp::{envelope, json::DEPTH_MAX},
     refusal::Refusal,
-    reply::{Reply, Sink},
+    reply::{self, Reply, Sink},
     request::{self, Request},
     shard_state::ShardState,
     steer::{self, ConnectionHistory, Decision},
@@ -211,12 +211,7 @@ impl Connection {
                 let rules = &self.shard.access;
                 let origin = origin.filter(|origin| rules.check_origin(Some(origin)).is_ok());
                 let refusal = Refusal::Http(refusal);
-                self.shard.numbers.refused.count(&refusal);
-                let mut reply = self.reply(false, 1);
-                if let Some(origin) = origin {
-                    reply.allow_origin(&origin);
-                }
-                let _ = reply.refuse(&refusal).await;
+                self.refuse(&refusal, origin.as_deref(), false, 1).await;
                 self.linger().await;
                 return Step::Close;
             }
@@ -449,6 +444,24 @@ impl Connection {
         }
     }
 
+    /// Answers with a refusal of this shard's own; true: the connection may go on.
+    async fn refuse(
+        &mut self,
+        refusal: &Refusal,
+        origin: Option<&[u8]>,
+        keep_alive: bool,
+        minor: u8,
+    ) -> bool {
+        self.shard.numbers.refused.count(refusal);
+        let mut reply = self.reply(keep_alive, minor);
+        if let Some(origin) = origin {
+            reply.allow_origin(origin);
+        }
+        // A client that has left needs no answer.
+        let _ = reply.refuse(refusal).await;
+        reply.is_reusable()
+    }
+
     /// Has a request served by the shard that owns its session and writes the reply as it comes.
     async fn forward(
         &mut self,
@@ -457,21 +470,27 @@ impl Connection {
         keep_alive: bool,
     ) -> bool {
         let minor = request.head.minor;
+        // What is refused here is for its page to read as well.
+        let origin = request.field(request.head.origin);
+        let origin = origin.filter(|origin| self.shard.access.check_origin(Some(origin)).is_ok());
+        let origin: Option<Box<[u8]>> = origin.map(Box::from);
         // A drain waits for the reply here as it does at the owner.
         let _pass = self.shard.shard.gate.enter();
         let mut parts = match self.shard.shard.port.call(owner, Box::new(request)) {
             Ok(parts) => parts,
             Err(_) => {
-                let mut reply = self.reply(keep_alive, minor);
-                let _ = reply.refuse(&Refusal::Busy).await;
-                return reply.is_reusable();
+                return self
+                    .refuse(&Refusal::Busy, origin.as_deref(), keep_alive, minor)
+                    .await;
             }
         };
         let write_limit = self.shard.settings.timeouts.write;
-        let mut has_begun = false;
+        let (mut has_begun, mut is_last) = (false, false);
         loop {
             match parts.next().await {
                 Ok(Some(bytes)) => {
+                    // The owner may have promised that the connection ends with this reply.
+                    is_last |= !has_begun && reply::says_close(&bytes);
                     has_begun = true;
                     let (result, bytes) = self.link.write_all_within(bytes, write_limit).await;
                     parts.give_back(bytes);
@@ -480,7 +499,8 @@ impl Connection {
                     }
                 }
                 Ok(None) => {
-                    return keep_alive && minor >= 1 && !self.shard.shard.gate.is_closed();
+                    let is_open = !is_last && !self.shard.shard.gate.is_closed();
+                    return keep_alive && minor >= 1 && is_open;
                 }
                 Err(_) => {
                     // The owner has ended: a drain's end, or its death.
@@ -490,7 +510,7 @@ impl Connection {
                         } else {
                             Refusal::Internal
                         };
-                        let _ = self.reply(false, minor).refuse(&refusal).await;
+                        self.refuse(&refusal, origin.as_deref(), false, minor).await;
                     }
                     return false;
                 }

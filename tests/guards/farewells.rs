@@ -18,9 +18,10 @@ const AT_A_TIME: usize = 16;
 #[test]
 fn sessions_that_expire_together_end_at_their_backends_a_few_at_a_time() {
     let gate = Arc::new(Gate::default());
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let now = AtomicUsize::new(0);
+    let most = Arc::new(AtomicUsize::new(0));
     let slow = Backend::scripted("slow", &["t"], {
-        let (gate, now, most) = (gate.clone(), now.clone(), most.clone());
+        let (gate, most) = (gate.clone(), most.clone());
         move |asked, wire| {
             if asked.method != "DELETE" {
                 return None;
