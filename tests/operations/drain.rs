@@ -370,7 +370,7 @@ fn call_through_a_restart(
             404 | 503 => caller = None,
             other => panic!("{other}: {}", response.text()),
         }
-        if response.header("connection") == Some("close") || number % 7 == 0 {
+        if response.header("connection") == Some("close") || number.is_multiple_of(7) {
             connection = connect();
         }
     }
