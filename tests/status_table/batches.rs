@@ -83,8 +83,8 @@ fn a_batch_without_requests_is_taken() {
     let mut client = McpClient::open_with(&gateway, REVISION, "{}");
     let note = request(None, "notifications/roots/list_changed", "{}");
     let answer = r#"{"jsonrpc":"2.0","id":9,"result":{}}"#.to_owned();
-    for messages in [&[note.clone()][..], &[answer.clone()], &[note, answer]] {
-        let response = client.post(batch(messages));
+    for messages in [vec![note.clone()], vec![answer.clone()], vec![note, answer]] {
+        let response = client.post(batch(&messages));
         assert_eq!((response.status, response.body.len()), (202, 0));
     }
 }
