@@ -108,8 +108,8 @@ impl Bridge {
             line_bytes_max: limits.response_bytes_max,
             children_max: limits.stdio_children_max,
             sessions_max: limits.sessions_max,
-            // A caller may be busy with its other backends: what this one keeps for it must not go.
-            session_idle: times.session_age_max,
+            child_idle: times.session_age_max,
+            remote_idle: times.session_idle,
             call: times.call,
             stream_after: (times.upstream_first_byte / 4).min(STREAM_AFTER_MAX),
             initialize: times.upstream_first_byte,

@@ -19,6 +19,8 @@ mod redis;
 #[path = "support/support.rs"]
 mod support;
 
+#[path = "bridge/asks.rs"]
+mod asks;
 #[path = "bridge/child.rs"]
 mod child;
 #[path = "bridge/door.rs"]

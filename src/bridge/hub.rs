@@ -40,8 +40,12 @@ pub(super) struct HubLimits {
     pub(super) children_max: usize,
     /// Sessions.
     pub(super) sessions_max: usize,
-    /// A session whose shard has forgotten it: longer than any of the gateway's own lives.
-    pub(super) session_idle: Duration,
+    /// A session with a child that nobody uses: longer than any of the gateway's own lives, because
+    /// its caller may be busy with other backends and the child's memory must not go.
+    pub(super) child_idle: Duration,
+    /// A session with an HTTP+SSE server that nobody uses. A shard does not end one that fell away
+    /// with a change of the configuration; one that is still wanted is opened again.
+    pub(super) remote_idle: Duration,
     /// A whole call.
     pub(super) call: Duration,
     /// When a call without an answer becomes a stream: a shard waits for a first byte only so long.
@@ -254,7 +258,8 @@ impl Hub {
 
     /// Ends what is over, again and again.
     pub(super) async fn sweep_forever(self: Arc<Self>) {
-        let pause = (self.limits.session_idle / 4).clamp(SWEEP.0, SWEEP.1);
+        let shorter = self.limits.child_idle.min(self.limits.remote_idle);
+        let pause = (shorter / 4).clamp(SWEEP.0, SWEEP.1);
         loop {
             tokio::time::sleep(pause).await;
             self.sweep();
@@ -262,12 +267,21 @@ impl Hub {
     }
 
     fn sweep(&self) {
-        let idle_ms = u64::try_from(self.limits.session_idle.as_millis()).unwrap_or(u64::MAX);
+        let millis = |limit: Duration| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        let (child_ms, remote_ms) = (
+            millis(self.limits.child_idle),
+            millis(self.limits.remote_idle),
+        );
         let now_ms = self.now_ms();
         let is_over = |session: &Session| {
             let idle = now_ms.saturating_sub(session.used_ms.load(Ordering::Relaxed));
             // Its entry may have fallen away with a change of the documents.
             let is_disowned = session.peer.is_child && self.registry.find(&session.route).is_none();
+            let idle_ms = if session.peer.is_child {
+                child_ms
+            } else {
+                remote_ms
+            };
             session.peer.is_gone() || is_disowned || (idle > idle_ms && !session.outbox.is_open())
         };
         let mut over = Vec::new();

@@ -30,12 +30,16 @@ fn a_session_that_was_forgotten_ends_with_its_child() {
     let document = child::document(&[("a", json!({}))]);
     let idle = std::time::Duration::from_millis(400);
     let alone = Alone::start(&document, move |settings| {
-        settings.timeouts.session_age_max = idle
+        settings.timeouts.session_age_max = idle;
+        settings.limits.stdio_children_max = 1;
     });
     let path = &alone.paths[0];
     let session = alone.open(path);
-    let pid = alone.pid(path, &session);
-    until_gone(pid);
+    // The one place is free again only when the child is gone.
+    let initialize = initialize_body("0", "2025-11-25");
+    eventually("its place is free", || {
+        (alone.post(path, None, &initialize).status == 200).then_some(())
+    });
     let response = alone.post(path, Some(&session), &call_body("1", "pid", "{}"));
     assert_eq!(response.status, 404);
 }

@@ -6,11 +6,15 @@ use std::{
 };
 
 use serde_json::json;
+use shardgate::bridge::URL_HEADER;
 
 use crate::{
+    door::Alone,
     old::{Dialect, Old, USUAL},
     stdio::{open, text},
-    support::{Asked, Backend, Gateway, McpClient, Plan, eventually},
+    support::{
+        Asked, Backend, Gateway, McpClient, Plan, VERSION, call_body, eventually, initialize_body,
+    },
 };
 
 fn gateway(old: &Old) -> Gateway {
@@ -234,4 +238,37 @@ fn the_connection_mode_counts_behind_the_bridge_too() {
         response.text()
     );
     assert!(old.backend.seen().is_empty());
+}
+
+/// Established connections of this machine to a port.
+fn connection_count_to(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let peer = format!(":{port:04X}");
+    let is_one = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words[2].ends_with(&peer) && words[3] == "01"
+    };
+    table.lines().skip(1).filter(is_one).count()
+}
+
+#[test]
+fn a_stream_that_nobody_uses_is_closed() {
+    let old = Old::start(USUAL);
+    let alone = Alone::start(&json!({"mcpServers": {}}), |settings| {
+        settings.timeouts.session_idle = Duration::from_millis(400);
+    });
+    let post = |session: Option<&str>, body: String| {
+        let mut ask = alone.ask("POST", "/sse", session);
+        ask = ask.header(URL_HEADER, &old.url());
+        ask.body = Some(body.into());
+        alone.connect().ask(&ask)
+    };
+    let response = post(None, initialize_body("0", VERSION));
+    let session = response.header("mcp-session-id").unwrap();
+    eventually("its connections are closed", || {
+        (connection_count_to(old.port()) == 0).then_some(())
+    });
+    let response = post(Some(session), call_body("1", "echo", "{}"));
+    assert_eq!((response.status, response.error_code()), (404, -32001));
+    assert_eq!(post(None, initialize_body("0", VERSION)).status, 200);
 }

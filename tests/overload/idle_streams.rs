@@ -97,7 +97,7 @@ fn idle_streams_are_kept_alive_and_cost_no_more_with_time() {
             &limit,
         ],
     );
-    let mut first = house.open();
+    let first = house.open();
     let before_kib = house.resident_kib();
     let mut streams: Vec<Idle> = (1..run.sessions)
         .map(|_| {
@@ -132,6 +132,7 @@ fn idle_streams_are_kept_alive_and_cost_no_more_with_time() {
     );
     assert!(grown_kib <= 4 * 1024, "{grown_kib} KiB");
     assert_eq!(house.metric("shardgate_sessions"), run.sessions as u64);
+    let mut first = first.again_over(Connection::open(house.address));
     assert_eq!(text_of(&first.call("1", "one", "{}")), "a one {}");
     assert_eq!(house.metric("shardgate_panics_total"), 0);
 }

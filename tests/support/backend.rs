@@ -212,16 +212,15 @@ impl Wire<'_> {
     /// Writes bytes as they are, in one TCP write.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         // A client that has left is the test's business, not an error here.
-        if self.stream.write_all(bytes.as_ref()).is_err() {
-            self.must_close = true;
-        }
-        std::thread::yield_now();
+        self.try_send(bytes);
     }
 
     /// The same; false: the other side has left.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
-        self.send(bytes);
-        !self.must_close
+        let is_sent = self.stream.write_all(bytes.as_ref()).is_ok();
+        self.must_close |= !is_sent;
+        std::thread::yield_now();
+        is_sent
     }
 
     /// Whether the other side has closed the connection.

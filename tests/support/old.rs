@@ -70,6 +70,13 @@ impl Old {
         self.backend.url().replace("/mcp", "/sse?key=1")
     }
 
+    /// Its port.
+    pub(crate) fn port(&self) -> u16 {
+        let url = self.backend.url();
+        let (_, rest) = url.rsplit_once(':').unwrap();
+        rest.split('/').next().unwrap().parse().unwrap()
+    }
+
     /// Ends the streams.
     pub(crate) fn cut(&self) {
         self.streams.lock().unwrap().clear();
