@@ -116,6 +116,12 @@ impl View {
 /// Backends named in metrics; the others are told together.
 const BACKENDS_NAMED_MAX: usize = 100;
 
+/// A label's value.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+    text.replace('\n', "\\n")
+}
+
 fn backend_metrics(out: &mut String, backends: &[BackendHealth]) {
     use std::fmt::Write;
     let (named, others) = backends.split_at(backends.len().min(BACKENDS_NAMED_MAX));
@@ -124,11 +130,10 @@ fn backend_metrics(out: &mut String, backends: &[BackendHealth]) {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
             for backend in named {
-                // A URL's origin holds nothing that would have to be escaped.
                 let _ = writeln!(
                     out,
                     "{name}{{backend=\"{}\"}} {}",
-                    backend.origin,
+                    escaped(&backend.name),
                     value(backend)
                 );
             }

@@ -38,6 +38,8 @@ pub struct Target {
     pub port: u16,
     /// The `Host` header's value.
     pub authority: Box<str>,
+    /// What an operator knows it by: scheme and authority, or a child's virtual host and key.
+    pub name: Box<str>,
     /// Fails fast when the target does.
     pub breaker: Breaker,
     /// Its addresses and until when they hold, ms.
@@ -62,7 +64,9 @@ struct Idle {
 
 impl Target {
     fn new(is_tls: bool, host: &str, port: u16, authority: String) -> Self {
+        let scheme = if is_tls { "https" } else { "http" };
         Self {
+            name: format!("{scheme}://{authority}").into(),
             is_tls,
             is_private: is_tls,
             host: host.into(),
@@ -220,25 +224,27 @@ impl Targets {
     pub fn of_bridge(&self, behind: Behind<'_>) -> Option<(Rc<Target>, Box<str>, OwnLines)> {
         let door = self.bridge.as_ref()?.door()?;
         let mut lines = format!("{SECRET_HEADER}: {}\r\n", door.secret);
-        let (name, path, is_private): (&str, Box<str>, bool) = match behind {
+        let (key, path, is_private, name): (&str, Box<str>, bool, String) = match behind {
             Behind::Sse(url) => {
                 lines.push_str(&format!("{URL_HEADER}: {url}\r\n"));
-                (
-                    url,
-                    "/sse".into(),
-                    url::Url::parse(url).ok()?.scheme() == "https",
-                )
+                let parsed = url::Url::parse(url).ok()?;
+                let name = format!("sse+{}", parsed.origin().ascii_serialization());
+                (url, "/sse".into(), parsed.scheme() == "https", name)
             }
-            Behind::Stdio(server) => (&server.id, format!("/stdio/{}", server.id).into(), true),
+            Behind::Stdio(server) => {
+                let path = format!("/stdio/{}", server.id).into();
+                (&server.id, path, true, format!("stdio:{}", server.label))
+            }
         };
         let host = door.address.ip().to_string();
         let target = self
             .known
             .borrow_mut()
-            .entry((false, name.into(), 0))
+            .entry((false, key.into(), 0))
             .or_insert_with(|| {
                 Rc::new(Target {
                     is_private,
+                    name: name.into(),
                     ..Target::new(false, &host, door.address.port(), door.address.to_string())
                 })
             })

@@ -216,6 +216,10 @@ impl BackendConfig {
             if self.stdio.is_none() {
                 findings.push(Finding::error(format!("{path}.transport"), STDIO_REFUSED));
             }
+            if self.auth.is_some() {
+                let message = "a child process gets no headers, so no credential either";
+                findings.push(Finding::warning(format!("{path}.auth"), message));
+            }
         } else if let Err(fault) = check_url(&self.url) {
             findings.push(Finding::error(format!("{path}.url"), fault.to_string()));
         }
