@@ -4,7 +4,7 @@
 //! themselves, and closes when their last stream does. One that ends is opened again after a pause,
 //! from the last event heard on; a backend that has none (405) is not asked twice.
 
-use std::{pin::pin, rc::Rc, time::Duration};
+use std::{cell::RefCell, pin::pin, rc::Rc, time::Duration};
 
 use futures_util::future::{Either, select};
 use shards::{notify::Event, spawn};
@@ -24,6 +24,9 @@ use crate::{
     },
 };
 
+/// How long a session without a GET stream is listened for: its client may be changing its
+/// connection.
+const GRACE: Duration = Duration::from_secs(5);
 /// Pauses before a stream that ended is opened again, ms: first and longest.
 const PAUSE_MS: (u64, u64) = (1_000, 30_000);
 
@@ -57,7 +60,7 @@ pub fn start(shard: &Rc<ShardState>, session: &Rc<Session>) -> Vec<Rc<Event>> {
                 open,
             },
             link,
-            deserted: deserted.clone(),
+            deserted: RefCell::new(deserted.clone()),
             ready,
         };
         spawn(async move {
@@ -91,7 +94,7 @@ struct Listener {
     session: Rc<Session>,
     from: say::Listener,
     link: Rc<BackendSession>,
-    deserted: Rc<Event>,
+    deserted: RefCell<Rc<Event>>,
     ready: Rc<Event>,
 }
 
@@ -122,10 +125,26 @@ impl Listener {
             };
             let wanted_ms = retry_ms.unwrap_or(pause_ms).min(PAUSE_MS.1);
             let pause = pin!(shards::sleep(Duration::from_millis(wanted_ms)));
-            if let Either::Left(_) = select(pin!(self.deserted.wait()), pause).await {
+            if let Either::Left(_) = select(pin!(self.is_unheard()), pause).await {
                 return Heard::Deserted;
             }
             pause_ms = (pause_ms * 2).min(PAUSE_MS.1);
+        }
+    }
+
+    /// Waits until the session's client has not listened for a while: one that changes its
+    /// connection must not lose what is said meanwhile.
+    async fn is_unheard(&self) {
+        loop {
+            let deserted = self.deserted.borrow().clone();
+            deserted.wait().await;
+            if !self.session.has_ended.get() {
+                shards::sleep(GRACE).await;
+            }
+            match self.session.streams.deserted() {
+                Some(again) => *self.deserted.borrow_mut() = again,
+                None => return,
+            }
         }
     }
 
@@ -192,7 +211,7 @@ impl Listener {
         loop {
             if exchange.body.needs_input() {
                 let input = pin!(exchange.link.readable());
-                if let Either::Right(_) = select(input, pin!(self.deserted.wait())).await {
+                if let Either::Right(_) = select(input, pin!(self.is_unheard())).await {
                     return Heard::Deserted;
                 }
             }
