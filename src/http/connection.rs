@@ -224,7 +224,8 @@ impl Connection {
             Steered::Move(owner) => return Step::Move(owner, Box::new(request)),
         };
         let is_reusable = match owner {
-            Some(owner) => self.forward(owner, request, keep_alive).await,
+            // Boxed, or whatever is served here would be as large.
+            Some(owner) => Box::pin(self.forward(owner, request, keep_alive)).await,
             None => {
                 let shard = self.shard.clone();
                 if request.head.method == Method::Get {
@@ -336,7 +337,7 @@ impl Connection {
                 // Bounded by the body limit, which the head's verdict has checked.
                 let whole = head.len + usize::try_from(length).unwrap_or(usize::MAX);
                 if self.buffer.len() < whole {
-                    if self.continue_if_asked(&head).await.is_err() {
+                    if head.expect_continue && Box::pin(self.say_continue()).await.is_err() {
                         return Next::Ended;
                     }
                     // With the room a read wants, or the last one would double the buffer, and
@@ -352,7 +353,7 @@ impl Connection {
                 let body_bytes = whole - head.len;
                 Next::Request(self.cut(head, body_bytes))
             }
-            Framing::Chunked => self.read_chunks(head, body_limit).await,
+            Framing::Chunked => Box::pin(self.read_chunks(head, body_limit)).await,
         }
     }
 
@@ -362,7 +363,10 @@ impl Connection {
         let mut bytes = self.shard.shard.buffers.take();
         bytes.extend_from_slice(&self.buffer[..head.len]);
         self.buffer.drain(..head.len);
-        if self.buffer.is_empty() && self.continue_if_asked(&head).await.is_err() {
+        if self.buffer.is_empty()
+            && head.expect_continue
+            && Box::pin(self.say_continue()).await.is_err()
+        {
             return Next::Ended;
         }
         loop {
@@ -392,10 +396,7 @@ impl Connection {
     }
 
     /// RFC 9110 section 10.1.1: the client waits for a word before it sends its body.
-    async fn continue_if_asked(&mut self, head: &RequestHead) -> Result<(), ()> {
-        if !head.expect_continue {
-            return Ok(());
-        }
+    async fn say_continue(&mut self) -> Result<(), ()> {
         self.link.deadline().arm(self.shard.settings.timeouts.write);
         let (result, _) = self
             .link
