@@ -4,6 +4,7 @@ mod config;
 mod demo;
 mod serve;
 mod token;
+mod tune;
 
 use std::{
     ffi::OsString,
@@ -38,7 +39,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let name = OsString::from("shardgate loadgen");
             loadgen::cli::main(std::iter::once(name).chain(rest.arguments))
         }
-        Command::Tune(rest) => tuning::cli::main(rest.arguments),
+        Command::Tune(rest) => tuning::cli::main(
+            rest.arguments,
+            &tuning::cli::Gateway {
+                read_documents: tune::documents,
+            },
+        ),
         Command::Version { json } => version(json),
     }
 }

@@ -6,7 +6,7 @@
 use std::{
     ffi::OsString,
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -15,6 +15,7 @@ use serde::Serialize;
 use shards::topology::parse_cpu_list;
 
 use crate::{
+    around::Documents,
     check::{Options, Report, check},
     table,
 };
@@ -65,7 +66,14 @@ struct CheckArguments {
     /// Live sessions to plan for [default: the gateway's limit].
     #[arg(long)]
     sessions: Option<u32>,
-    /// Leave out the 200 ms of sleeps that measure the timer.
+    /// Redis of the gateway, HOST:PORT in plain text: asked 100 times PING, for its version, its
+    /// eviction policy and its clock.
+    #[arg(long)]
+    redis: Option<String>,
+    /// Document or folder of user configurations: checked, and each backend is asked once.
+    #[arg(long)]
+    config_file: Option<PathBuf>,
+    /// Leave out what measures the timer and the rings.
     #[arg(long)]
     no_probe: bool,
     /// Read /proc and /sys below this folder, a copy of another host's; nothing is tried then.
@@ -81,8 +89,15 @@ fn cpus(text: &str) -> Result<Cpus, String> {
     parse_cpu_list(text).map(Cpus)
 }
 
+/// What the gateway knows and this crate does not.
+#[derive(Debug, Clone, Copy)]
+pub struct Gateway {
+    /// Reads documents of user configurations.
+    pub read_documents: fn(&Path) -> Documents,
+}
+
 /// Understands the arguments after `shardgate tune` and does what they say.
-pub fn main(arguments: Vec<OsString>) -> ExitCode {
+pub fn main(arguments: Vec<OsString>, gateway: &Gateway) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -96,7 +111,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     };
     let Command::Check(arguments) = cli.command;
     let is_json = arguments.json;
-    let report = check(&options(arguments));
+    let report = check(&options(arguments, gateway));
     let text = if is_json {
         json(&report)
     } else {
@@ -107,8 +122,11 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     ExitCode::from(report.exit_code())
 }
 
-fn options(arguments: CheckArguments) -> Options {
+fn options(arguments: CheckArguments, gateway: &Gateway) -> Options {
+    let documents = arguments.config_file.as_deref();
     Options {
+        redis: arguments.redis,
+        documents: documents.map(gateway.read_documents),
         root: arguments.root,
         shards: arguments.shards,
         cpus: arguments.cpu_list.map(|cpus| cpus.0),
@@ -147,7 +165,12 @@ mod tests {
     fn parse(line: &str) -> Result<Options, ErrorKind> {
         let cli = Cli::try_parse_from(line.split_whitespace()).map_err(|error| error.kind())?;
         let Command::Check(arguments) = cli.command;
-        Ok(options(arguments))
+        Ok(options(
+            arguments,
+            &Gateway {
+                read_documents: |_| Documents::default(),
+            },
+        ))
     }
 
     #[test]

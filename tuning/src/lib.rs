@@ -9,18 +9,21 @@
 
 #![forbid(unsafe_code)]
 
+mod around;
 mod cgroup;
 mod check;
 mod checks;
 pub mod cli;
 mod host;
 mod jitter;
+mod ping;
 mod place;
 mod plan;
 mod row;
 mod source;
 mod table;
 
+pub use around::Documents;
 pub use check::{Options, Report, check};
 pub use place::Place;
 pub use plan::Plan;

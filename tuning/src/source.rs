@@ -80,6 +80,19 @@ impl Source {
             .ok_or_else(|| Unseen::Odd(path.to_owned()))
     }
 
+    /// What a folder holds, in the order of its numbers: `rx-2` before `rx-10`.
+    pub(crate) fn names(&self, path: &str) -> Result<Vec<String>, Unseen> {
+        let entries = std::fs::read_dir(self.place(path)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Unseen::Missing(path.to_owned()),
+            kind => Unseen::Refused(path.to_owned(), kind),
+        })?;
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        names.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
+        Ok(names)
+    }
+
     /// Whether there is a file or folder at `path`.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.place(path).exists()
