@@ -4,7 +4,7 @@
 
 mod around;
 mod binary;
-mod cards;
+pub(crate) mod cards;
 mod clock;
 mod cores;
 mod engine;

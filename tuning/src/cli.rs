@@ -3,6 +3,9 @@
 //! Ends with 0 when all is well, 1 with warnings, 2 when the plan cannot be served, and 3 when it
 //! was told something it cannot use, so that a script can tell a bad host from a bad flag.
 
+mod apply;
+mod check;
+
 use std::{
     ffi::OsString,
     io::{self, Write},
@@ -11,20 +14,12 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
-use serde::Serialize;
 use shards::topology::parse_cpu_list;
 
-use crate::{
-    around::Documents,
-    check::{Options, Report, check},
-    table,
-};
+use crate::{around::Documents, check::Options};
 
 /// Exit code of a command line that is not understood.
 const EXIT_USAGE: u8 = 3;
-/// Version of the JSON report: it grows by new members without changing, and changes with a member
-/// that is renamed, removed or means something else.
-const JSON_FORMAT: u32 = 1;
 
 /// Looks at this host with the eyes of a gateway that has one thread on each core.
 #[derive(Debug, Parser)]
@@ -43,14 +38,15 @@ struct Cli {
 enum Command {
     /// Read the host's settings and say what costs latency or connections; changes nothing.
     /// Ends with 0, 1 with warnings, 2 when the plan cannot be served, 3 for a wrong flag.
-    Check(CheckArguments),
+    Check(check::Arguments),
+    /// Set what the checks want otherwise: prints commands and changes nothing unless --apply is
+    /// given. Ends with 0, 1 when something could not be changed, 3 for a wrong flag.
+    Apply(apply::Arguments),
 }
 
+/// What the gateway is expected to do here.
 #[derive(Debug, Args)]
-struct CheckArguments {
-    /// Report as one JSON object.
-    #[arg(long)]
-    json: bool,
+struct HostArguments {
     /// Shards the gateway will run [default: what it would choose here].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     shards: Option<u16>,
@@ -66,19 +62,24 @@ struct CheckArguments {
     /// Live sessions to plan for [default: the gateway's limit].
     #[arg(long)]
     sessions: Option<u32>,
-    /// Redis of the gateway, HOST:PORT in plain text: asked 100 times PING, for its version, its
-    /// eviction policy and its clock.
-    #[arg(long)]
-    redis: Option<String>,
-    /// Document or folder of user configurations: checked, and each backend is asked once.
-    #[arg(long)]
-    config_file: Option<PathBuf>,
-    /// Leave out what measures the timer and the rings.
-    #[arg(long)]
-    no_probe: bool,
-    /// Read /proc and /sys below this folder, a copy of another host's; nothing is tried then.
+    /// Work on the files below this folder, a copy of another host's /proc and /sys; nothing is
+    /// tried then.
     #[arg(long)]
     root: Option<PathBuf>,
+}
+
+impl HostArguments {
+    fn options(self) -> Options {
+        Options {
+            root: self.root,
+            shards: self.shards,
+            cpus: self.cpu_list.map(|cpus| cpus.0),
+            connections: self.connections,
+            upstream_connections: self.upstream_connections,
+            sessions: self.sessions,
+            ..Options::default()
+        }
+    }
 }
 
 /// Cores, as one value of a flag.
@@ -98,63 +99,35 @@ pub struct Gateway {
 
 /// Understands the arguments after `shardgate tune` and does what they say.
 pub fn main(arguments: Vec<OsString>, gateway: &Gateway) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli: Cli = match parse(arguments) {
         Ok(cli) => cli,
-        Err(error) => {
-            // A closed terminal is no reason to fail twice.
-            let _ = error.print();
-            return match error.kind() {
-                ErrorKind::DisplayHelp => ExitCode::SUCCESS,
-                _ => ExitCode::from(EXIT_USAGE),
-            };
-        }
+        Err(code) => return code,
     };
-    let Command::Check(arguments) = cli.command;
-    let is_json = arguments.json;
-    let report = check(&options(arguments, gateway));
-    let text = if is_json {
-        json(&report)
-    } else {
-        table::render(&report)
-    };
-    // A closed pipe is the reader's choice; the exit code still says what was found.
-    let _ = io::stdout().write_all(text.as_bytes());
-    ExitCode::from(report.exit_code())
-}
-
-fn options(arguments: CheckArguments, gateway: &Gateway) -> Options {
-    let documents = arguments.config_file.as_deref();
-    Options {
-        redis: arguments.redis,
-        documents: documents.map(gateway.read_documents),
-        root: arguments.root,
-        shards: arguments.shards,
-        cpus: arguments.cpu_list.map(|cpus| cpus.0),
-        connections: arguments.connections,
-        upstream_connections: arguments.upstream_connections,
-        sessions: arguments.sessions,
-        may_measure: !arguments.no_probe,
+    match cli.command {
+        Command::Check(arguments) => check::run(arguments, gateway),
+        Command::Apply(arguments) => apply::run(arguments),
     }
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    format: u32,
-    exit_code: u8,
-    #[serde(flatten)]
-    report: &'a Report,
+fn parse<T: Parser>(arguments: Vec<OsString>) -> Result<T, ExitCode> {
+    T::try_parse_from(arguments).map_err(|error| {
+        // A closed terminal is no reason to fail twice.
+        let _ = error.print();
+        match error.kind() {
+            ErrorKind::DisplayHelp => ExitCode::SUCCESS,
+            _ => ExitCode::from(EXIT_USAGE),
+        }
+    })
 }
 
-fn json(report: &Report) -> String {
-    let document = Document {
-        format: JSON_FORMAT,
-        exit_code: report.exit_code(),
-        report,
-    };
-    // Texts, numbers and lists only: nothing in it can be refused.
-    let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
-    text.push('\n');
-    text
+/// Prints a result. A closed pipe is the reader's choice; the exit code still says what was found.
+fn say(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
+/// Prints a fault.
+fn complain(text: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "error: {text}");
 }
 
 #[cfg(test)]
@@ -162,59 +135,30 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    fn parse(line: &str) -> Result<Options, ErrorKind> {
-        let cli = Cli::try_parse_from(line.split_whitespace()).map_err(|error| error.kind())?;
-        let Command::Check(arguments) = cli.command;
-        Ok(options(
-            arguments,
-            &Gateway {
-                read_documents: |_| Documents::default(),
-            },
-        ))
-    }
-
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn flags_become_options() {
-        let options =
-            parse("check --shards 3 --cpu-list 0-1,4 --no-probe --sessions 7 --root x").unwrap();
-        assert_eq!(options.shards, Some(3));
-        assert_eq!(options.cpus, Some(vec![0, 1, 4]));
-        assert_eq!(options.sessions, Some(7));
-        assert_eq!(options.root, Some(PathBuf::from("x")));
-        assert!(!options.may_measure);
-        assert!(parse("check").unwrap().may_measure);
-    }
-
-    #[test]
     fn what_makes_no_sense_is_refused() {
-        assert_eq!(parse("check --help").unwrap_err(), ErrorKind::DisplayHelp);
+        let fault = |line: &str| {
+            Cli::try_parse_from(line.split_whitespace())
+                .map(|_| ())
+                .unwrap_err()
+                .kind()
+        };
+        assert_eq!(fault("check --help"), ErrorKind::DisplayHelp);
         for line in [
             "check --shards 0",
             "check --cpu-list 3-1",
             "check x",
             "plan",
             "--json",
+            "apply --apply --revert",
+            "apply --revert --output-script x",
         ] {
-            assert!(parse(line).is_err(), "{line}");
+            assert_ne!(fault(line), ErrorKind::DisplayHelp, "{line}");
         }
-    }
-
-    #[test]
-    fn json_has_everything_and_its_format() {
-        let report = check(&Options {
-            root: Some("/nowhere-at-all".into()),
-            ..Options::default()
-        });
-        let value: serde_json::Value = serde_json::from_str(&json(&report)).unwrap();
-        assert_eq!(value["format"], 1);
-        assert_eq!(value["exit_code"], 0);
-        assert_eq!(value["plan"]["shards"], 1);
-        assert_eq!(value["rows"].as_array().unwrap().len(), report.rows.len());
-        assert_eq!(value["rows"][0]["severity"], "unseen");
     }
 }

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod apply;
 mod around;
 mod cgroup;
 mod check;
@@ -23,6 +24,7 @@ mod row;
 mod source;
 mod table;
 
+pub use apply::{Change, Changes, Left, Record, RecordFault};
 pub use around::Documents;
 pub use check::{Options, Report, check};
 pub use place::Place;

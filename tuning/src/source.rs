@@ -1,7 +1,7 @@
 //! Reading the small files of /proc and /sys, below the real root or below a copy of one.
 //!
-//! Owns the difference between "is not there", "may not be read" and "makes no sense". Writes
-//! nothing.
+//! Owns the difference between "is not there", "may not be read" and "makes no sense". Writes one
+//! value to one file when `apply` says so, and creates nothing.
 
 use std::{
     fmt,
@@ -98,7 +98,16 @@ impl Source {
         self.place(path).exists()
     }
 
-    fn place(&self, path: &str) -> PathBuf {
+    /// Writes a value to a file that exists, and reads it back. Only [`crate::apply`] calls this.
+    pub(crate) fn write(&self, path: &str, value: &str) -> io::Result<()> {
+        let mut file = File::options()
+            .write(true)
+            .truncate(true)
+            .open(self.place(path))?;
+        io::Write::write_all(&mut file, format!("{value}\n").as_bytes())
+    }
+
+    pub(crate) fn place(&self, path: &str) -> PathBuf {
         self.root.join(Path::new(path.trim_start_matches('/')))
     }
 }

@@ -197,7 +197,7 @@ fn the_command_line_ends_with_the_verdict() {
     is(run(&["check", "--root", &root("laptop")]), 1);
     is(run(&["check", "--root", &root("container")]), 2);
     is(run(&["check", "--no-such-flag"]), 3);
-    is(run(&["apply"]), 3);
+    is(run(&["apply", "--no-such-flag"]), 3);
     is(run(&[]), 3);
 }
 

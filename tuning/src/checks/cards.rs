@@ -16,6 +16,8 @@ use crate::{
 
 const CARDS: &str = "/sys/class/net";
 const NODES: &str = "/sys/devices/system/node";
+/// Commands that are told one by one.
+const COMMANDS_TOLD: usize = 8;
 const NO_CARD: &str = "no network card here: only loopback or virtual interfaces";
 
 /// Interfaces that stand for hardware, or for what a hypervisor gives instead.
@@ -179,17 +181,51 @@ fn judge_card(draft: &mut Draft, host: &Host, name: &str) {
         Err(reason) => return draft.unseen(reason),
     };
     let cpus: Vec<usize> = targets.iter().copied().collect();
-    let shards: Vec<usize> = cpus
-        .iter()
-        .copied()
-        .filter(|cpu| host.plan.cpus.contains(cpu))
-        .collect();
     let found = format!("{} of {name} on CPU {}", all.len(), cpu_list(&cpus));
-    let is_even = shards.is_empty() || shards.len() == host.plan.cpus.len();
-    if is_even {
-        draft.ok(found);
-        return;
+    let on_shards = on_shards(host, &targets);
+    if is_even(host, on_shards) {
+        return draft.ok(found);
     }
+    let found = format!(
+        "{found}; {on_shards} of {} shards there",
+        host.plan.cpus.len()
+    );
+    let moves = spread(host, &all);
+    if moves.is_empty() {
+        return draft.warn(
+            found,
+            "spread the packets by RPS (9), or leave a CPU to the card",
+        );
+    }
+    let commands: Vec<String> = moves
+        .iter()
+        .take(COMMANDS_TOLD)
+        .map(|(path, cpu)| format!("echo {cpu} > {path}"))
+        .collect();
+    let more = if moves.len() > COMMANDS_TOLD {
+        ", and so on"
+    } else {
+        ""
+    };
+    draft.warn(
+        found,
+        format!("irqbalance off, then {}{more}", commands.join(", ")),
+    );
+}
+
+/// Shards whose core takes interrupts of the card.
+fn on_shards(host: &Host, targets: &BTreeSet<usize>) -> usize {
+    let is_target = |cpu: &&usize| targets.contains(cpu);
+    host.plan.cpus.iter().filter(is_target).count()
+}
+
+fn is_even(host: &Host, on_shards: usize) -> bool {
+    on_shards == 0 || on_shards == host.plan.cpus.len()
+}
+
+/// Where interrupts belong: on CPUs without a shard, else one on each shard's. Nothing when the
+/// only interrupt has no CPU of its own to go to.
+fn spread(host: &Host, interrupts: &[u32]) -> Vec<(String, usize)> {
     let spare: Vec<usize> = host
         .usable_cpus
         .iter()
@@ -197,34 +233,32 @@ fn judge_card(draft: &mut Draft, host: &Host, name: &str) {
         .copied()
         .filter(|cpu| !host.plan.cpus.contains(cpu))
         .collect();
-    let whose = format!(
-        "{found}; {} of {} shards there",
-        shards.len(),
-        host.plan.cpus.len()
-    );
-    match (spare.as_slice(), all.as_slice()) {
-        ([], [_]) => draft.warn(
-            whose,
-            "spread the packets by RPS (9), or leave a CPU to the card",
-        ),
-        ([], _) => draft.warn(whose, spread_advice(&all, &host.plan.cpus)),
-        (spare, _) => draft.warn(whose, spread_advice(&all, spare)),
-    }
-}
-
-fn spread_advice(interrupts: &[u32], cpus: &[usize]) -> String {
-    let lines: Vec<String> = interrupts
+    let cpus = match (spare.as_slice(), interrupts) {
+        ([], [_]) => return Vec::new(),
+        ([], _) => &host.plan.cpus,
+        (spare, _) => spare,
+    };
+    interrupts
         .iter()
         .zip(cpus.iter().cycle())
-        .take(8)
-        .map(|(number, cpu)| format!("echo {cpu} > /proc/irq/{number}/smp_affinity_list"))
-        .collect();
-    let more = if interrupts.len() > 8 {
-        ", and so on"
-    } else {
-        ""
-    };
-    format!("irqbalance off, then {}{more}", lines.join(", "))
+        .map(|(number, cpu)| (format!("/proc/irq/{number}/smp_affinity_list"), *cpu))
+        .collect()
+}
+
+/// Where the interrupts of uneven cards belong.
+pub(crate) fn interrupt_moves(host: &Host) -> Vec<(String, usize)> {
+    let mut moves = Vec::new();
+    if host.plan.cpus.is_empty() {
+        return moves;
+    }
+    for name in cards(host).unwrap_or_default() {
+        if let Ok((all, targets)) = active_interrupts(host, &name)
+            && !is_even(host, on_shards(host, &targets))
+        {
+            moves.extend(spread(host, &all));
+        }
+    }
+    moves
 }
 
 /// The card's interrupts that have come, and the CPUs they are sent to.
@@ -304,13 +338,7 @@ fn judge_queues(draft: &mut Draft, host: &Host, name: &str) -> Result<(), Unseen
         draft.ok(found);
         return Ok(());
     }
-    let mut without = Vec::new();
-    for queue in &receive {
-        let path = format!("{folder}/{queue}/rps_cpus");
-        if is_zero(&host.source.text(&path)?) {
-            without.push(path);
-        }
-    }
+    let without = without_rps(host, name)?;
     if without.is_empty() {
         draft.ok(format!("{found}, RPS on all"));
         let entries = host.setting_number("net.core.rps_sock_flow_entries");
@@ -322,7 +350,7 @@ fn judge_queues(draft: &mut Draft, host: &Host, name: &str) -> Result<(), Unseen
     let mask = mask(&host.plan.cpus);
     let commands: Vec<String> = without
         .iter()
-        .take(8)
+        .take(COMMANDS_TOLD)
         .map(|path| format!("echo {mask} > {path}"))
         .collect();
     let fix = if host.plan.cpus.is_empty() {
@@ -340,13 +368,41 @@ fn judge_queues(draft: &mut Draft, host: &Host, name: &str) -> Result<(), Unseen
     Ok(())
 }
 
+/// Receive queues whose packets stay on the CPU of their interrupt.
+fn without_rps(host: &Host, name: &str) -> Result<Vec<String>, Unseen> {
+    let folder = format!("{CARDS}/{name}/queues");
+    let mut without = Vec::new();
+    for queue in host.source.names(&folder)? {
+        let path = format!("{folder}/{queue}/rps_cpus");
+        if queue.starts_with("rx-") && is_zero(&host.source.text(&path)?) {
+            without.push(path);
+        }
+    }
+    Ok(without)
+}
+
+/// The masks of cards with fewer queues than shards: path and value.
+pub(crate) fn rps_masks(host: &Host) -> Vec<(String, String)> {
+    let mut masks = Vec::new();
+    for name in cards(host).unwrap_or_default() {
+        let queues = host.source.names(&format!("{CARDS}/{name}/queues"));
+        let queues = queues.unwrap_or_default();
+        let receive = queues.iter().filter(|name| name.starts_with("rx-")).count();
+        if receive < host.plan.cpus.len() {
+            let paths = without_rps(host, &name).unwrap_or_default();
+            masks.extend(paths.into_iter().map(|path| (path, mask(&host.plan.cpus))));
+        }
+    }
+    masks
+}
+
 /// Whether a mask of CPUs (hexadecimal, commas between groups of 32) has no bit.
 fn is_zero(mask: &str) -> bool {
     mask.chars().all(|digit| matches!(digit, '0' | ','))
 }
 
 /// The mask of some CPUs, as the kernel reads it.
-pub(crate) fn mask(cpus: &[usize]) -> String {
+fn mask(cpus: &[usize]) -> String {
     let groups = cpus.iter().max().map_or(1, |last| last / 32 + 1);
     let words: Vec<String> = (0..groups)
         .rev()
