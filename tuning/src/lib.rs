@@ -17,6 +17,7 @@ mod checks;
 pub mod cli;
 mod host;
 mod jitter;
+pub mod model;
 mod ping;
 mod place;
 mod plan;
