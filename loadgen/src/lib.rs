@@ -9,4 +9,5 @@ pub mod backend;
 pub mod cli;
 pub mod client;
 pub mod record;
+pub mod report;
 pub mod run;
