@@ -13,10 +13,10 @@ use std::{
 };
 
 use shards::{
-    Arrival, Control, DriverChoice, Plan, Shard, Shards, Stream, listener::ListenerGroup,
-    topology::Topology,
+    Arrival, Control, DriverChoice, Plan, Shard, Shards, Stream, deadline::now_ms,
+    listener::ListenerGroup, topology::Topology,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::{
     access::AccessRules,
@@ -26,7 +26,7 @@ use crate::{
         cache::ConfigCache,
         store::{FileStore, RedisStore, UserConfigStore, subject_of_key},
     },
-    control::{self, Snapshot, Tasks, View},
+    control::{self, Snapshot, Tasks, View, Watched},
     http::{HeadLimits, connection},
     link::Link,
     log,
@@ -73,6 +73,7 @@ pub struct Gateway {
     pub unpinned: u16,
     shards: Shards<ToShard>,
     control: Option<(oneshot::Sender<()>, JoinHandle<std::io::Result<()>>)>,
+    reload: Arc<Notify>,
     drain: Duration,
 }
 
@@ -114,6 +115,13 @@ impl Gateway {
         let admin_address = admin.as_ref().map(|group| group.address);
         let admin = admin.and_then(|group| group.into_listeners().pop());
 
+        let watched = Watched {
+            documents: match &settings.store.source {
+                StoreSource::File(path) => Some((path.clone(), prepared.document.clone())),
+                StoreSource::Empty | StoreSource::Redis(_) => None,
+            },
+            tls: prepared.tls_files.clone(),
+        };
         let numbers: Arc<[Arc<Numbers>]> =
             (0..count).map(|_| Arc::new(Numbers::default())).collect();
         let (questions, waiting) = mpsc::channel(QUESTIONS_MAX);
@@ -145,14 +153,12 @@ impl Gateway {
             driver: shards.driver.to_string(),
             is_draining: Arc::new(AtomicBool::new(false)),
         };
-        let documents = match &settings.store.source {
-            StoreSource::File(path) => Some(path.clone()),
-            StoreSource::Empty | StoreSource::Redis(_) => None,
-        };
+        let reload = Arc::new(Notify::new());
         let tasks = Tasks {
             view: view.clone(),
             questions: waiting,
-            documents,
+            watched,
+            reload: reload.clone(),
             admin,
         };
         let (stop, stopped) = oneshot::channel();
@@ -169,6 +175,7 @@ impl Gateway {
             unpinned: shards.unpinned,
             shards,
             control: Some((stop, control)),
+            reload,
             drain: settings.timeouts.drain,
         })
     }
@@ -176,6 +183,11 @@ impl Gateway {
     /// Why io_uring is not used although it was to be tried.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.shards.fallback_reason.as_deref()
+    }
+
+    /// Reads user configurations, the secrets they name, and certificates again.
+    pub fn reload(&self) {
+        self.reload.notify_one();
     }
 
     /// Stops accepting, finishes what runs within the drain time-out, cuts off the rest, ends.
@@ -350,7 +362,15 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
         Control::Message(ToShard::Drain(asker)) => orders.drain.give(asker),
         Control::Message(ToShard::End) => orders.end.fire(),
         Control::Message(ToShard::Document(document)) => state.configs.replace_document(document),
+        Control::Message(ToShard::Tls(tls)) => {
+            *state.tls.borrow_mut() = tls.server;
+            *state.upstream.tls.borrow_mut() = tls.upstream;
+        }
         Control::Message(ToShard::Resolved(answer)) => state.upstream.resolver.answered(answer),
+        Control::Message(ToShard::Backends(asker)) => {
+            // The asker may have given up.
+            let _ = asker.try_send(state.upstream.targets.health(now_ms()));
+        }
         Control::Message(ToShard::Report(asker)) => {
             let targets = state.upstream.targets.all();
             let snapshot = Snapshot {
@@ -442,7 +462,7 @@ fn build(
         upstream: Upstream {
             targets: Targets::default(),
             mode: settings.upstream.mode,
-            tls: prepared.upstream_tls.clone(),
+            tls: RefCell::new(prepared.tls.upstream.clone()),
             limits: UpstreamLimits {
                 connect: times.upstream_connect,
                 first_byte: times.upstream_first_byte,
@@ -450,6 +470,7 @@ fn build(
                 fan_out: times.initialize,
                 client_answer: times.client_answer,
                 heartbeat: times.heartbeat_interval,
+                in_flight_max: settings.upstream.concurrency_max,
                 idle_per_target_max: settings.upstream.idle_per_backend_max,
                 idle_ms_max: UPSTREAM_IDLE_MS_MAX,
                 reply_bytes_max: limits.response_bytes_max,
@@ -459,7 +480,7 @@ fn build(
             deadlines: shard.deadlines.clone(),
         },
         fail_mode: settings.upstream.fail_mode,
-        tls: prepared.server_tls.clone(),
+        tls: RefCell::new(prepared.tls.server.clone()),
         tls_listener,
         numbers,
         latency: RefCell::new(Latency::new()),

@@ -110,6 +110,16 @@ pub fn error(text: impl FnOnce() -> String) {
     write(LogLevel::Error, text);
 }
 
+/// A user's configuration in the store names credentials. The user is not named.
+pub fn credential_ignored(shard: shards::ShardId) {
+    warn(|| {
+        format!(
+            "shard {shard}: a user configuration in the store names credentials, which only the \
+             local configuration file may: those backends are not used"
+        )
+    });
+}
+
 /// A user's configuration in the store cannot be read. The user is not named: subjects are mail
 /// addresses as a rule.
 pub fn config_unreadable(shard: shards::ShardId) {

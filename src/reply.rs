@@ -152,6 +152,14 @@ impl<'a> Reply<'a> {
         result
     }
 
+    /// Closes the client's connection after what was written: nothing else may wait for it.
+    pub fn hang_up(&mut self) {
+        if let Sink::Link(link, _) = &self.sink {
+            self.keep_alive = false;
+            link.deadline().shut_down();
+        }
+    }
+
     /// Waits until the client has left, as far as that can be seen without reading.
     pub async fn client_left(&mut self) {
         match &mut self.sink {

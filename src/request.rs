@@ -96,7 +96,7 @@ pub async fn serve(shard: &Rc<ShardState>, request: &Request, reply: &mut Reply<
     let refusal = match outcome {
         Some(Ok(())) => None,
         Some(Err(refusal)) => {
-            shard.numbers.refused.add(1);
+            shard.numbers.refused.count(&refusal);
             Some(refusal)
         }
         None => {

@@ -7,6 +7,7 @@ pub mod cancel;
 pub mod dial;
 pub mod exchange;
 pub mod fault;
+pub mod health;
 pub mod inflate;
 pub mod listen;
 pub mod log_level;

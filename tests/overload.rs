@@ -1,6 +1,6 @@
 //! More than the gateway can take, and clients that take their time (reliability contract, section
-//! 8: promises 10 to 15): what is refused is refused at once and in words, what was taken is served,
-//! what it costs is bounded, and nothing is left of it.
+//! 8: promises 10 to 15): what is refused is refused at once and in words, what was taken is
+//! served, what it costs is bounded, and nothing is left of it.
 
 #![expect(
     clippy::unwrap_used,

@@ -120,6 +120,12 @@ fn put(
         Ok(config) => config,
         Err(error) => return refuse_lines([format!("{}: {error}", input.display())]),
     };
+    if config.names_credentials() {
+        return refuse_lines([
+            "`auth` only counts in the local configuration file: Redis holds no credentials"
+                .to_owned(),
+        ]);
+    }
     let findings = config.check();
     for finding in &findings {
         complain(finding);

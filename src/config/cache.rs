@@ -135,6 +135,9 @@ impl ConfigCache {
         match fetched {
             Ok(Fetched::Config(config, fingerprint)) => {
                 shard.numbers.configs_loaded.add(1);
+                if matches!(&*self.store, UserConfigStore::Redis(_)) && config.names_credentials() {
+                    crate::log::credential_ignored(shard.shard.id);
+                }
                 let user = Rc::new(CompiledUser::new(&config, &shard.upstream.targets));
                 if entries.len() >= USERS_MAX && !entries.contains_key(subject) {
                     make_room(&mut entries);

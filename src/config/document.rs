@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use super::decode::DecodeLimits;
 use super::user_config::{
-    BACKEND_FIELDS, BackendConfig, Finding, Severity, UserConfig, VirtualHost,
+    BACKEND_FIELDS, BackendConfig, Finding, HOST_FIELDS, Severity, UserConfig, VirtualHost,
 };
+use crate::settings::FailMode;
 use source::{Member, Source, did_you_mean};
 
 /// The virtual host that the server list of a client becomes.
@@ -221,7 +222,7 @@ impl<'a> Parser<'a> {
     fn user_config(&mut self, path: &str, part: &'a str) -> Option<Arc<UserConfig>> {
         let mut config = UserConfig::default();
         let mut places = Places::new();
-        let hosts = self.sole_member(path, part, "virtual_hosts")?;
+        let hosts = self.needed_member(path, part, &["virtual_hosts"])?;
         let members = self.members(path, hosts)?;
         if members.len() > self.limits.virtual_host_count_max {
             self.refuse(path, hosts, "too many virtual hosts");
@@ -253,9 +254,14 @@ impl<'a> Parser<'a> {
     ) -> VirtualHost {
         let mut host = VirtualHost::default();
         let full_path = join(user_path, host_path);
-        let Some(backends) = self.sole_member(&full_path, part, "backends") else {
+        let Some(backends) = self.needed_member(&full_path, part, &HOST_FIELDS) else {
             return host;
         };
+        let fields = self.members(&full_path, part).unwrap_or_default();
+        if let Some(mode) = fields.iter().find(|field| field.name == "failure_mode") {
+            let path = format!("{full_path}.failure_mode");
+            host.failure_mode = self.read::<FailMode>(&path, mode.value);
+        }
         let members = self.members(&full_path, backends).unwrap_or_default();
         if members.len() > self.limits.backend_count_max {
             self.refuse(&full_path, backends, "too many backends");
@@ -285,13 +291,14 @@ impl<'a> Parser<'a> {
         host
     }
 
-    /// The value of the one key that an object must have; others are remarked upon, except at the
-    /// top, where the caller has seen to them.
-    fn sole_member(&mut self, path: &str, part: &'a str, name: &str) -> Option<&'a str> {
+    /// The value of the one key that an object must have, the first of `known`; others than these
+    /// are remarked upon, except at the top, where the caller has seen to them.
+    fn needed_member(&mut self, path: &str, part: &'a str, known: &[&str]) -> Option<&'a str> {
+        let name = *known.first()?;
         let members = self.members(path, part)?;
         if !path.is_empty() {
             for member in &members {
-                self.check_key(path, member, &member.name, &[name], &[]);
+                self.check_key(path, member, &member.name, known, &[]);
             }
         }
         let found = members.into_iter().find(|member| member.name == name);

@@ -84,9 +84,20 @@ fn definitions() -> Value {
                     "maxProperties": 256,
                     "additionalProperties": {"$ref": "#/$defs/Backend"},
                 },
+                "failure_mode": {
+                    "description": "When some backends fail: open serves the others, closed \
+                                    refuses the request; as the settings say when absent.",
+                    "enum": ["open", "closed"],
+                },
             },
         },
         "Backend": backend(),
+        "BackendAuth": backend_auth(),
+        "SecretReference": {
+            "description": "Where a secret is, never the secret: env:NAME or file:/path.",
+            "type": "string",
+            "pattern": "^(env:.+|file:/.+)$",
+        },
     })
 }
 
@@ -122,7 +133,34 @@ fn backend() -> Value {
                 "description": "Revision family of the server; found out when absent.",
                 "enum": ["auto", "legacy", "stateless"],
             },
+            "auth": {"$ref": "#/$defs/BackendAuth"},
         },
+    })
+}
+
+fn backend_auth() -> Value {
+    let kind = |name: &str, member: &str, more: &[&str]| {
+        let mut properties = json!({"type": {"const": name}});
+        set(
+            &mut properties,
+            member,
+            json!({"$ref": "#/$defs/SecretReference"}),
+        );
+        let mut required = vec!["type", member];
+        for other in more {
+            set(&mut properties, other, json!({"type": "string"}));
+            required.push(other);
+        }
+        json!({"properties": properties, "required": required})
+    };
+    json!({
+        "description": "A credential of the gateway's own for the server; in local files only.",
+        "type": "object",
+        "oneOf": [
+            kind("bearer", "token", &[]),
+            kind("basic", "password", &["username"]),
+            kind("header", "value", &["name"]),
+        ],
     })
 }
 
@@ -175,6 +213,7 @@ fn set(object: &mut Value, key: &str, value: Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::credential::BackendAuth;
     use crate::config::user_config::{BackendConfig, BackendProtocol, Transport};
     use std::collections::BTreeSet;
 
@@ -193,6 +232,7 @@ mod tests {
             allowed_resource_uris: Some(Vec::new()),
             transport: Transport::Sse,
             protocol: Some(BackendProtocol::Auto),
+            auth: Some(BackendAuth::Unread),
             ..BackendConfig::default()
         };
         let written = serde_json::to_value(backend).unwrap();
@@ -220,6 +260,12 @@ mod tests {
             serde_json::from_str::<BackendConfig>(&text).is_ok()
         };
         for (field, property) in properties {
+            if field == "auth" {
+                assert!(read(field, &json!({"type": "bearer", "token": "env:X"})));
+                assert!(!read(field, &json!({"type": "bearer"})));
+                assert!(!read(field, &Value::Null));
+                continue;
+            }
             let (good, bad) = match property["type"].as_str() {
                 Some("string") => (json!("http://a/"), json!([])),
                 Some("array") => (json!(["x"]), json!([1])),

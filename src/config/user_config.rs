@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 pub use address::{UrlFault, check_url};
 pub use check::{Finding, Severity, is_protected_header};
 
+use super::credential::{BackendAuth, Credential};
+use crate::settings::FailMode;
+
 /// Everything one user may reach (contextforge.md section 3.2).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserConfig {
@@ -26,10 +29,20 @@ pub struct UserConfig {
 pub struct VirtualHost {
     /// Backends by the key that prefixes their exposed names (contextforge.md section 5.3).
     pub backends: BTreeMap<String, BackendConfig>,
+    /// What happens when some of them fail; our extension, absent = as the settings say.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub failure_mode: Option<FailMode>,
 }
 
+/// The wire names of a virtual host's fields.
+pub(super) const HOST_FIELDS: [&str; 2] = ["backends", "failure_mode"];
+
 /// The wire names of a backend's fields. Each may stand once; the first one must stand.
-pub(super) const BACKEND_FIELDS: [&str; 12] = [
+pub(super) const BACKEND_FIELDS: [&str; 13] = [
     "url",
     "name",
     "passthrough_headers",
@@ -42,6 +55,7 @@ pub(super) const BACKEND_FIELDS: [&str; 12] = [
     "allowed_resource_uris",
     "transport",
     "protocol",
+    "auth",
 ];
 
 /// One MCP server behind a virtual host.
@@ -93,6 +107,16 @@ pub struct BackendConfig {
         deserialize_with = "present"
     )]
     pub protocol: Option<BackendProtocol>,
+    /// A credential of the gateway's own for the backend; our extension, of local files only.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub auth: Option<BackendAuth>,
+    /// What `auth` names, once it was fetched.
+    #[serde(skip)]
+    pub credential: Option<Credential>,
 }
 
 // An optional field may be left out, but contextforge.md section 3.2 makes no field nullable.
@@ -218,6 +242,7 @@ mod tests {
             "allowed_resource_uris",
             "transport",
             "protocol",
+            "auth",
         ] {
             let text = format!(r#"{{"url":"http://a/","{field}":null}}"#);
             assert!(

@@ -40,7 +40,7 @@ pub fn accepted(shard: &Rc<ShardState>, stream: Stream, peer: SocketAddr, listen
     let open = OpenCount::new(&shard);
     shards::spawn(async move {
         let link = if shard.tls_listener == Some(listener) {
-            let Some(config) = shard.tls.clone() else {
+            let Some(config) = shard.tls.borrow().clone() else {
                 return;
             };
             // Nothing has been asked yet: a drain need not wait for it.
@@ -180,8 +180,8 @@ impl Connection {
         let (result, buffer) = self.link.read(self.shard.shard.buffers.take()).await;
         self.buffer = buffer;
         self.is_busy = self.replied_ms > 0 && coarse_ms() - self.replied_ms <= BUSY_MS;
-        // What came while a limit or a drain shut the connection down could not be answered: it must
-        // not be done either.
+        // What came while a limit or a drain shut the connection down could not be answered: it
+        // must not be done either.
         matches!(result, Ok(count) if count > 0) && !self.link.deadline().has_passed()
     }
 
@@ -194,11 +194,13 @@ impl Connection {
             Next::Refused(refusal) => {
                 let rules = &self.shard.access;
                 let origin = origin.filter(|origin| rules.check_origin(Some(origin)).is_ok());
+                let refusal = Refusal::Http(refusal);
+                self.shard.numbers.refused.count(&refusal);
                 let mut reply = self.reply(false, 1);
                 if let Some(origin) = origin {
                     reply.allow_origin(&origin);
                 }
-                let _ = reply.refuse(&Refusal::Http(refusal)).await;
+                let _ = reply.refuse(&refusal).await;
                 self.linger().await;
                 return Step::Close;
             }

@@ -4,6 +4,7 @@
 //! them is `checks.rs`. Units stand in the names or in the type.
 
 use super::secret::Secret;
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -175,6 +176,8 @@ pub struct Upstream {
     pub trust_bundle: Option<PathBuf>,
     /// What this client shows; there in the modes that need it.
     pub client: Option<ClientCertificate>,
+    /// Requests one shard has under way to one backend.
+    pub concurrency_max: u32,
     /// Idle connections one shard keeps to one backend.
     pub idle_per_backend_max: usize,
     /// What happens when some backends of a virtual host fail.
@@ -198,13 +201,31 @@ pub enum UpstreamMode {
 }
 
 /// What happens when some backends of a virtual host fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum FailMode {
     /// The others are served.
     #[default]
     Open,
     /// The request is refused.
     Closed,
+}
+
+impl FailMode {
+    /// The word in settings and configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
+
+    /// Reads the word.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Open, Self::Closed]
+            .into_iter()
+            .find(|one| one.name() == name)
+    }
 }
 
 /// Bounds in bytes and counts.

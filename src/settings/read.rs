@@ -310,6 +310,8 @@ fn upstream(reader: &mut Reader<'_>) -> Upstream {
         mode: reader.value("upstream-connection-mode", word(&modes)),
         trust_bundle: reader.file("upstream-trust-bundle"),
         client: client_certificate(reader, ["upstream-certificate", "upstream-private-key"]),
+        concurrency_max: u32::try_from(reader.count("upstream-concurrency-max", 1..=1_000_000))
+            .unwrap_or(u32::MAX),
         idle_per_backend_max: reader.count("upstream-idle-per-backend-max", 0..=65_536),
         fail_mode: reader.value("fail-mode", word(&fail_modes)),
         plugins: reader.switch("runtime-plugins-enabled"),

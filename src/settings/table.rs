@@ -297,6 +297,9 @@ pub const SETTINGS: &[Setting] = &[
     row(Upstream, "upstream-private-key", PEM,
         "Client private key for backends; for the m-tls modes.")
         .env(&["TLS_UPSTREAM_PRIVATE_KEY"]),
+    row(Upstream, "upstream-concurrency-max", COUNT,
+        "Requests one shard has under way to one backend; more fail at once. Its event streams do \
+         not count.").or("1024"),
     row(Upstream, "upstream-idle-per-backend-max", COUNT,
         "Idle connections one shard keeps to one backend.").or("64"),
     row(Upstream, "fail-mode", One("MODE"),

@@ -4,7 +4,11 @@
 //! Opening runs as a task of its own, so that a caller's patience and the opening's are two things:
 //! a backend that is late joins when it is ready, and nobody opens twice.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use shards::{deadline::now_ms, notify::Event, spawn};
@@ -196,10 +200,12 @@ async fn initialize(
     let open = OpenBackend {
         version,
         capabilities: answer.result_member("capabilities").unwrap_or(b"{}").into(),
-        instructions: answer
-            .result_member("instructions")
-            .filter(|raw| raw.starts_with(b"\""))
-            .map(Box::from),
+        instructions: RefCell::new(
+            answer
+                .result_member("instructions")
+                .filter(|raw| raw.starts_with(b"\""))
+                .map(Box::from),
+        ),
         head: head.clone().into(),
         session_id: answer.session_id,
         is_mute: Cell::new(false),

@@ -75,6 +75,9 @@ fn start(
     for (name, value) in &backend.add_headers {
         field(out, name.as_bytes(), value.as_bytes());
     }
+    if let Some(own) = &backend.credential {
+        field(out, own.name.as_bytes(), own.value.bytes());
+    }
 }
 
 fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {

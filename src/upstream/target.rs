@@ -10,7 +10,12 @@ use std::{
     rc::Rc,
 };
 
-use crate::{link::Link, upstream::breaker::Breaker};
+use shards::deadline::now_ms;
+
+use crate::{
+    link::Link,
+    upstream::{CallFault, breaker::Breaker},
+};
 
 /// Connections younger than this in the pool are taken without asking the kernel whether the other
 /// side has closed.
@@ -35,6 +40,12 @@ pub struct Target {
     next_id: Cell<u64>,
     /// Connections opened, for the reuse ratio.
     pub opened_count: Cell<u64>,
+    /// Exchanges under way, backends' own streams not counted.
+    pub in_flight: Cell<u32>,
+    /// Exchanges that failed.
+    pub fault_count: Cell<u64>,
+    /// How the last one failed, and when, ms.
+    pub last_fault: Cell<Option<(CallFault, u64)>>,
 }
 
 #[derive(Debug)]
@@ -47,6 +58,22 @@ impl Target {
     /// A request id not used here before.
     pub fn next_id(&self) -> u64 {
         self.next_id.replace(self.next_id.get() + 1)
+    }
+
+    /// Keeps in mind how an exchange failed, if that says something about the target.
+    pub fn remember(&self, fault: CallFault) {
+        let is_ours = matches!(
+            fault,
+            CallFault::Busy
+                | CallFault::CircuitOpen
+                | CallFault::PlainTextForbidden
+                | CallFault::Cancelled
+                | CallFault::SessionLost
+        );
+        if !is_ours {
+            self.fault_count.set(self.fault_count.get() + 1);
+            self.last_fault.set(Some((fault, now_ms())));
+        }
     }
 
     /// An idle connection that still stands, if there is one.
@@ -83,6 +110,45 @@ impl Target {
     /// Idle connections now.
     pub fn idle_count(&self) -> usize {
         self.idle.borrow().len()
+    }
+}
+
+/// A place among the exchanges with a target, free again when dropped.
+#[derive(Debug)]
+pub struct Seat {
+    /// The target.
+    pub target: Rc<Target>,
+    is_counted: bool,
+}
+
+impl Seat {
+    /// A place, if fewer than `max` are taken.
+    pub fn take(target: &Rc<Target>, max: u32) -> Option<Self> {
+        let taken = target.in_flight.get();
+        if taken >= max {
+            return None;
+        }
+        target.in_flight.set(taken + 1);
+        Some(Self {
+            target: target.clone(),
+            is_counted: true,
+        })
+    }
+
+    /// A place beside the counted ones.
+    pub fn beside(target: &Rc<Target>) -> Self {
+        Self {
+            target: target.clone(),
+            is_counted: false,
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if self.is_counted {
+            self.target.in_flight.set(self.target.in_flight.get() - 1);
+        }
     }
 }
 
@@ -130,6 +196,9 @@ impl Targets {
                     idle: RefCell::default(),
                     next_id: Cell::new(1),
                     opened_count: Cell::new(0),
+                    in_flight: Cell::new(0),
+                    fault_count: Cell::new(0),
+                    last_fault: Cell::new(None),
                 })
             })
             .clone();

@@ -203,7 +203,9 @@ impl BackendConfig {
     /// Whether the gateway can speak to this backend at all.
     #[must_use]
     pub fn is_usable(&self) -> bool {
-        self.transport == Transport::StreamableHttp && check_url(&self.url).is_ok()
+        self.transport == Transport::StreamableHttp
+            && check_url(&self.url).is_ok()
+            && self.auth.as_ref().is_none_or(|auth| auth.check().is_ok())
     }
 
     fn check(&self, path: &str, findings: &mut Vec<Finding>) {
@@ -235,6 +237,17 @@ impl BackendConfig {
         }
         for name in &self.remove_headers {
             check_header_name(name, &format!("{path}.remove_headers"), findings);
+        }
+        if let Some(auth) = &self.auth {
+            let names = self
+                .passthrough_headers
+                .iter()
+                .chain(self.add_headers.keys());
+            let named: Vec<&str> = names
+                .chain(&self.remove_headers)
+                .map(String::as_str)
+                .collect();
+            findings.extend(auth.findings(&format!("{path}.auth"), &named));
         }
         self.check_alias_map(path, findings);
     }
@@ -353,7 +366,11 @@ mod tests {
             .iter()
             .map(|(key, json)| ((*key).to_owned(), serde_json::from_str(json).unwrap()))
             .collect();
-        let virtual_hosts = [("v".to_owned(), VirtualHost { backends })].into();
+        let host = VirtualHost {
+            backends,
+            ..VirtualHost::default()
+        };
+        let virtual_hosts = [("v".to_owned(), host)].into();
         UserConfig { virtual_hosts }
     }
 
