@@ -5,12 +5,14 @@ mod demo;
 mod serve;
 mod status;
 mod token;
+mod top;
 mod tune;
 
 use std::{
     ffi::OsString,
     io::{self, Write},
     process::ExitCode,
+    time::Duration,
 };
 
 use crate::settings::{Command, Environment, Fault, Invocation, Note};
@@ -47,6 +49,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 read_documents: tune::documents,
             },
         ),
+        Command::Top {
+            admin,
+            once,
+            interval,
+        } => top::run(admin, once, Duration::from_secs_f64(interval)),
         Command::Version { json } => version(json),
     }
 }

@@ -44,6 +44,7 @@ pub mod session;
 pub mod settings;
 pub mod shard_state;
 pub mod steer;
+pub mod supervisor;
 pub mod telemetry;
 pub mod tls;
 pub mod upstream;

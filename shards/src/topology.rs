@@ -72,6 +72,12 @@ pub fn pin(cpu: usize) -> bool {
     cpu < CPUS_MAX && core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
 }
 
+/// The kernel's number of the calling thread, as `/proc/self/task` has it.
+pub fn own_thread() -> Option<u64> {
+    let link = fs::read_link("/proc/thread-self").ok()?;
+    link.file_name()?.to_str()?.parse().ok()
+}
+
 /// Raises this process's soft limit of open descriptors to its hard limit; both afterwards. `None`
 /// when the system does not say.
 pub fn raise_descriptor_limit() -> Option<(u64, u64)> {

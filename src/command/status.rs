@@ -39,9 +39,9 @@ pub(crate) fn run(
                 match settings.listen.admin {
                     Some(address) => address,
                     None => {
-                        return refuse_lines(
-                            ["the settings turn the admin listener off".to_owned()],
-                        );
+                        return refuse_lines([
+                            "the settings turn the admin listener off".to_owned()
+                        ]);
                     }
                 }
             }

@@ -22,6 +22,7 @@ mod ping;
 mod place;
 mod plan;
 mod row;
+pub mod scrape;
 mod source;
 mod table;
 
