@@ -8,4 +8,7 @@
 pub mod backend;
 pub mod cli;
 pub mod client;
+pub mod delay;
+pub mod random;
 pub mod run;
+pub mod units;
