@@ -42,7 +42,9 @@ impl Stage {
         }
         let slope = (self.to - self.from) / length;
         // from * t + slope * t^2 / 2 = area, in the form that is stable for a slope near 0.
-        let root = (2.0f64.mul_add(slope * area, self.from * self.from)).max(0.0).sqrt();
+        let root = (2.0f64.mul_add(slope * area, self.from * self.from))
+            .max(0.0)
+            .sqrt();
         let sum = self.from + root;
         if sum <= 0.0 { 0.0 } else { 2.0 * area / sum }
     }
@@ -175,12 +177,8 @@ impl Schedule {
         schedule
     }
 
-    /// Intended start of the next call, after the start of the run; `None`: there are no more.
-    pub(crate) fn peek(&self) -> Option<Duration> {
-        self.next
-    }
-
-    /// The same, and on to the call after it.
+    /// Intended start of the next call, after the start of the run, and on to the call after it;
+    /// `None`: there are no more.
     pub(crate) fn take(&mut self) -> Option<Duration> {
         let due = self.next;
         if due.is_some() {
@@ -230,8 +228,7 @@ mod tests {
         let mut times = Vec::new();
         for shard in 0..shards {
             let mut schedule = Schedule::new(shape, arrivals, 7, shard, shards);
-            while let Some(due) = schedule.peek() {
-                assert_eq!(schedule.take(), Some(due));
+            while let Some(due) = schedule.take() {
                 times.push(due.as_secs_f64());
             }
         }
@@ -283,7 +280,10 @@ mod tests {
         let spike = all(&spike.after(2 * SECOND), Arrivals::Constant, 1);
         assert_eq!(count_in(&spike, 3.0 - 1e-7, 4.0 - 1e-7), 500);
         assert_eq!(spike.len(), 540);
-        assert_eq!(Shape::steps(300.0, 100.0, 100.0, SECOND).stages[2].from, 100.0);
+        assert_eq!(
+            Shape::steps(300.0, 100.0, 100.0, SECOND).stages[2].from,
+            100.0
+        );
     }
 
     #[test]
@@ -297,7 +297,11 @@ mod tests {
         // exp(-1) of the gaps are longer than the mean gap.
         let share = longer as f64 / gaps.len() as f64;
         assert!((share - 0.3679).abs() < 0.02, "{share}");
-        assert_eq!(times, all(&shape, Arrivals::Poisson, 4), "the seed repeats it");
+        assert_eq!(
+            times,
+            all(&shape, Arrivals::Poisson, 4),
+            "the seed repeats it"
+        );
         let ramp = Shape::ramp(0.0, 2000.0, 100 * SECOND);
         let times = all(&ramp, Arrivals::Poisson, 1);
         assert!(count_in(&times, 0.0, 50.0).abs_diff(25_000) < 1600);
@@ -305,11 +309,19 @@ mod tests {
 
     #[test]
     fn what_is_no_rate_is_found() {
-        for (from, to) in [(0.0, 0.0), (-1.0, 5.0), (1.0, f64::NAN), (1.0, f64::INFINITY)] {
+        for (from, to) in [
+            (0.0, 0.0),
+            (-1.0, 5.0),
+            (1.0, f64::NAN),
+            (1.0, f64::INFINITY),
+        ] {
             assert!(!Shape::ramp(from, to, SECOND).is_sound(), "{from} {to}");
         }
         assert!(Shape::ramp(0.0, 1.0, SECOND).is_sound());
         assert!(!Shape::default().is_sound());
-        assert_eq!(all(&Shape::default(), Arrivals::Constant, 1), Vec::<f64>::new());
+        assert_eq!(
+            all(&Shape::default(), Arrivals::Constant, 1),
+            Vec::<f64>::new()
+        );
     }
 }

@@ -202,11 +202,12 @@ fn options_of(arguments: RunArguments) -> Result<RunOptions, String> {
         token: arguments.token,
         pattern: match arguments.pattern {
             PatternName::Sticky => Pattern::Sticky,
-            PatternName::Spread => Pattern::Spread,
+            PatternName::Spread => Pattern::Pooled,
             PatternName::Fresh => Pattern::Fresh,
         },
         check,
         limit: seconds("timeout", arguments.timeout)?,
+        ..RunOptions::default()
     })
 }
 

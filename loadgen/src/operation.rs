@@ -252,7 +252,13 @@ mod tests {
 
     #[test]
     fn sizes_spread_over_their_magnitudes() {
-        assert_eq!("16k".parse(), Ok(Sizes { min: 16_384, max: 16_384 }));
+        assert_eq!(
+            "16k".parse(),
+            Ok(Sizes {
+                min: 16_384,
+                max: 16_384
+            })
+        );
         let sizes: Sizes = "64..64k".parse().unwrap();
         let mut random = Random::new(1);
         let drawn: Vec<_> = (0..10_000).map(|_| sizes.draw(&mut random)).collect();
@@ -271,6 +277,11 @@ mod tests {
         for method in Method::ALL {
             assert_eq!(method.name().parse(), Ok(method));
         }
-        assert!("tools/calls".parse::<Method>().unwrap_err().contains("tools/call,"));
+        assert!(
+            "tools/calls"
+                .parse::<Method>()
+                .unwrap_err()
+                .contains("tools/call,")
+        );
     }
 }
