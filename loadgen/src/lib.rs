@@ -15,5 +15,6 @@ pub mod delay;
 pub mod operation;
 pub mod random;
 pub mod record;
+pub mod report;
 pub mod run;
 pub mod units;

@@ -3,7 +3,7 @@
 //! The whole is always the sum of the intervals, so a log of the intervals holds everything.
 //! Intervals at rest are packed in HdrHistogram's own V2 encoding: a few kilobytes, not 260.
 
-use std::{collections::BTreeMap, io::Read};
+use std::{collections::BTreeMap, fmt, io::Read, ops::Range};
 
 use flate2::read::ZlibDecoder;
 use hdrhistogram::{
@@ -17,8 +17,18 @@ pub const TIME_NS_MAX: u64 = 3_600_000_000_000;
 pub const DIGITS: u8 = 3;
 /// Bytes of a packed histogram with a count in every bucket, and more.
 const PACKED_BYTES_MAX: u64 = 1 << 20;
+/// Cookie and length.
+const HEAD_BYTES: usize = 8;
 /// Cookie, payload length, offset, digits, low, high and ratio.
 const HEADER_BYTES: usize = 40;
+/// Place of the offset by which counts are turned in an array: we and all others turn none.
+const OFFSET: Range<usize> = 8..12;
+/// Place of the factor between recorded and real values: always one.
+const RATIO: Range<usize> = 32..40;
+/// What the JavaScript implementation writes there, and means no turn and a factor of one.
+const OTHER_OFFSET: [u8; 4] = [0, 0, 0, 1];
+/// The same.
+const OTHER_RATIO: [u8; 8] = [0, 0, 0, 0, 0, 0, 0, 1];
 /// First four bytes of an encoded, and of a compressed histogram.
 const COOKIES: [[u8; 4]; 2] = [[0x1c, 0x84, 0x93, 0x13], [0x1c, 0x84, 0x93, 0x14]];
 
@@ -40,8 +50,14 @@ pub enum PackedFault {
 }
 
 /// A histogram at rest, in the V2 encoding without compression.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Packed(Box<[u8]>);
+
+impl fmt::Debug for Packed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Packed({} bytes)", self.0.len())
+    }
+}
 
 impl Packed {
     /// Packs a histogram that [`histogram`] made.
@@ -69,8 +85,11 @@ impl Packed {
     /// From what a log holds: V2, compressed or not. Trusts no length in it.
     pub fn from_log(bytes: &[u8]) -> Result<Self, PackedFault> {
         let cookie = bytes.first_chunk::<4>().ok_or(PackedFault::Encoding)?;
-        let plain = if *cookie == COOKIES[1] {
-            let compressed = bytes.get(8..).ok_or(PackedFault::Encoding)?;
+        let mut plain = if *cookie == COOKIES[1] {
+            let compressed = bytes.get(HEAD_BYTES..).ok_or(PackedFault::Encoding)?;
+            if length(bytes) != Some(compressed.len()) {
+                return Err(PackedFault::Encoding);
+            }
             let mut plain = Vec::new();
             ZlibDecoder::new(compressed)
                 .take(PACKED_BYTES_MAX + 1)
@@ -80,9 +99,7 @@ impl Packed {
         } else {
             bytes.to_vec()
         };
-        let payload = plain
-            .get(4..8)
-            .and_then(|bytes| Some(u32::from_be_bytes(bytes.try_into().ok()?) as usize));
+        let payload = length(&plain);
         if !plain.starts_with(&COOKIES[0])
             || plain.len() as u64 > PACKED_BYTES_MAX
             || payload.is_none()
@@ -91,8 +108,13 @@ impl Packed {
             return Err(PackedFault::Encoding);
         }
         let empty = Self::of(&histogram());
+        let ours = &empty.0[HEAD_BYTES..HEADER_BYTES];
+        if plain[OFFSET] == OTHER_OFFSET && plain[RATIO] == OTHER_RATIO {
+            plain[OFFSET].fill(0);
+            plain[RATIO].copy_from_slice(&empty.0[RATIO]);
+        }
         // Everything between the length and the counts must be as we write it.
-        if plain[8..HEADER_BYTES] != empty.0[8..HEADER_BYTES] {
+        if plain[HEAD_BYTES..HEADER_BYTES] != *ours {
             return Err(PackedFault::Bounds);
         }
         let read = Deserializer::new().deserialize::<u64, _>(&mut plain.as_slice());
@@ -101,11 +123,25 @@ impl Packed {
     }
 }
 
+/// The length that follows a cookie.
+fn length(bytes: &[u8]) -> Option<usize> {
+    let length = bytes.get(4..HEAD_BYTES)?.try_into().ok()?;
+    usize::try_from(u32::from_be_bytes(length)).ok()
+}
+
 /// Times of one kind over a run.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Series {
     whole: Histogram<u64>,
     intervals: BTreeMap<u32, Packed>,
+}
+
+/// Tens of thousands of buckets tell nobody anything.
+impl fmt::Debug for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, intervals) = (self.whole.len(), self.intervals.len());
+        write!(f, "Series({count} times in {intervals} intervals)")
+    }
 }
 
 impl Default for Series {
