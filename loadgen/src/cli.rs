@@ -1,14 +1,18 @@
 //! The `loadgen` command line: `run` and `backend`.
 
-use std::{ffi::OsString, net::SocketAddr, process::ExitCode, time::Duration};
+mod backend;
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    process::ExitCode,
+    time::Duration,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use shards::{DriverChoice, topology::parse_cpu_list};
 
-use crate::{
-    backend::{Backend, BackendKind, BackendOptions, ReplyKind},
-    run::{Check, Pattern, RunOptions, run},
-};
+use crate::run::{Check, Pattern, RunOptions, run};
 
 /// The run went well but calls failed.
 const EXIT_ERRORS: u8 = 1;
@@ -31,7 +35,7 @@ enum Command {
     /// the schedule could not be kept, 3 when nothing was measured.
     Run(RunArguments),
     /// Serve the sample MCP backend until the process is ended.
-    Backend(BackendArguments),
+    Backend(backend::BackendArguments),
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -42,22 +46,6 @@ enum PatternName {
     Spread,
     /// A new connection for each call.
     Fresh,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum KindName {
-    /// increment, value, reset.
-    Counter,
-    /// echo, payload, sleep.
-    Echo,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ReplyName {
-    /// application/json.
-    Json,
-    /// text/event-stream.
-    Sse,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -127,31 +115,20 @@ struct RunArguments {
     machine: Machine,
 }
 
-#[derive(Debug, Args)]
-struct BackendArguments {
-    /// Where to listen.
-    #[arg(long, default_value = "127.0.0.1:8901")]
-    address: SocketAddr,
-    /// Tools on offer.
-    #[arg(long, value_enum, default_value = "echo")]
-    kind: KindName,
-    /// How requests are answered.
-    #[arg(long, value_enum, default_value = "json")]
-    reply: ReplyName,
-    /// Name of the server.
-    #[arg(long, default_value = "sample")]
-    name: String,
-    /// Bytes of JSON in the reply to echo, reached by padding.
-    #[arg(long)]
-    payload_bytes: Option<usize>,
-    /// Milliseconds before each call is answered.
-    #[arg(long)]
-    delay_ms: Option<u64>,
-    /// Filler tools listed beside the real ones.
-    #[arg(long, default_value_t = 0)]
-    tool_count: u32,
-    #[command(flatten)]
-    machine: Machine,
+impl Machine {
+    fn cpus(&self) -> Option<Vec<usize>> {
+        self.cpu_list.as_ref().map(|cpus| cpus.0.clone())
+    }
+}
+
+/// Prints a line of a command's result; a closed pipe is the reader's choice.
+fn say(line: impl std::fmt::Display) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+/// Prints a line for the operator.
+fn complain(line: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "loadgen: {line}");
 }
 
 fn cpu_list(text: &str) -> Result<Cpus, String> {
@@ -170,7 +147,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match cli.command {
         Command::Run(arguments) => run_command(arguments),
-        Command::Backend(arguments) => backend_command(arguments),
+        Command::Backend(arguments) => backend::run(arguments),
     }
 }
 
@@ -225,48 +202,13 @@ fn options_of(arguments: RunArguments) -> Result<RunOptions, String> {
         token: arguments.token,
         pattern: match arguments.pattern {
             PatternName::Sticky => Pattern::Sticky,
-            PatternName::Spread => Pattern::Spread,
+            PatternName::Spread => Pattern::Pooled,
             PatternName::Fresh => Pattern::Fresh,
         },
         check,
         limit: seconds("timeout", arguments.timeout)?,
+        ..RunOptions::default()
     })
-}
-
-fn backend_command(arguments: BackendArguments) -> ExitCode {
-    let backend = Backend::start(BackendOptions {
-        address: arguments.address,
-        shards: arguments.machine.shards,
-        cpus: arguments.machine.cpu_list.map(|cpus| cpus.0),
-        driver: arguments.machine.io_driver,
-        kind: match arguments.kind {
-            KindName::Counter => BackendKind::Counter,
-            KindName::Echo => BackendKind::Echo,
-        },
-        name: arguments.name,
-        reply: match arguments.reply {
-            ReplyName::Json => ReplyKind::Json,
-            ReplyName::Sse => ReplyKind::Sse,
-        },
-        payload_bytes: arguments.payload_bytes,
-        delay: arguments.delay_ms.map(Duration::from_millis),
-        tool_count: arguments.tool_count,
-    });
-    match backend {
-        Err(fault) => {
-            eprintln!("loadgen: {fault}");
-            ExitCode::from(EXIT_SETUP)
-        }
-        Ok(backend) => {
-            println!("{} on {}", backend.url(), backend.driver());
-            // Only a panic ends a shard; the process itself is ended by a signal.
-            if backend.join() == 0 {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            }
-        }
-    }
 }
 
 #[cfg(test)]

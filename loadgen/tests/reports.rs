@@ -1,9 +1,17 @@
 //! Folders of runs: what is written is what is read, here and by other readers.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, its helpers too"
+)]
 
 #[path = "reports/folder.rs"]
 mod folder;
+#[path = "reports/peer.rs"]
+mod peer;
 #[path = "reports/sample.rs"]
 mod sample;
+#[path = "reports/schema.rs"]
+mod schema;
 
 use std::path::PathBuf;
 

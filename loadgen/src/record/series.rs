@@ -3,7 +3,7 @@
 //! The whole is always the sum of the intervals, so a log of the intervals holds everything.
 //! Intervals at rest are packed in HdrHistogram's own V2 encoding: a few kilobytes, not 260.
 
-use std::{collections::BTreeMap, fmt, io::Read};
+use std::{collections::BTreeMap, fmt, io::Read, ops::Range};
 
 use flate2::read::ZlibDecoder;
 use hdrhistogram::{
@@ -21,6 +21,14 @@ const PACKED_BYTES_MAX: u64 = 1 << 20;
 const HEAD_BYTES: usize = 8;
 /// Cookie, payload length, offset, digits, low, high and ratio.
 const HEADER_BYTES: usize = 40;
+/// Place of the offset by which counts are turned in an array: we and all others turn none.
+const OFFSET: Range<usize> = 8..12;
+/// Place of the factor between recorded and real values: always one.
+const RATIO: Range<usize> = 32..40;
+/// What the JavaScript implementation writes there, and means no turn and a factor of one.
+const OTHER_OFFSET: [u8; 4] = [0, 0, 0, 1];
+/// The same.
+const OTHER_RATIO: [u8; 8] = [0, 0, 0, 0, 0, 0, 0, 1];
 /// First four bytes of an encoded, and of a compressed histogram.
 const COOKIES: [[u8; 4]; 2] = [[0x1c, 0x84, 0x93, 0x13], [0x1c, 0x84, 0x93, 0x14]];
 
@@ -77,7 +85,7 @@ impl Packed {
     /// From what a log holds: V2, compressed or not. Trusts no length in it.
     pub fn from_log(bytes: &[u8]) -> Result<Self, PackedFault> {
         let cookie = bytes.first_chunk::<4>().ok_or(PackedFault::Encoding)?;
-        let plain = if *cookie == COOKIES[1] {
+        let mut plain = if *cookie == COOKIES[1] {
             let compressed = bytes.get(HEAD_BYTES..).ok_or(PackedFault::Encoding)?;
             if length(bytes) != Some(compressed.len()) {
                 return Err(PackedFault::Encoding);
@@ -100,8 +108,13 @@ impl Packed {
             return Err(PackedFault::Encoding);
         }
         let empty = Self::of(&histogram());
+        let ours = &empty.0[HEAD_BYTES..HEADER_BYTES];
+        if plain[OFFSET] == OTHER_OFFSET && plain[RATIO] == OTHER_RATIO {
+            plain[OFFSET].fill(0);
+            plain[RATIO].copy_from_slice(&empty.0[RATIO]);
+        }
         // Everything between the length and the counts must be as we write it.
-        if plain[HEAD_BYTES..HEADER_BYTES] != empty.0[HEAD_BYTES..HEADER_BYTES] {
+        if plain[HEAD_BYTES..HEADER_BYTES] != *ours {
             return Err(PackedFault::Bounds);
         }
         let read = Deserializer::new().deserialize::<u64, _>(&mut plain.as_slice());

@@ -19,13 +19,12 @@ pub fn to_text(times: &Histogram<u64>) -> String {
         "{:>12} {:>14} {:>10} {:>14}\n\n",
         "Value", "Percentile", "TotalCount", "1/(1-Percentile)"
     );
-    let mut count = 0;
-    for step in times.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
-        count += step.count_since_last_iteration();
-        let (value, quantile) = (
-            step.value_iterated_to() as f64 / DIVISOR,
-            step.quantile_iterated_to(),
-        );
+    for Row {
+        value,
+        quantile,
+        count,
+    } in rows(times)
+    {
         // Writing to a string cannot fail.
         let _ = write!(text, "{value:12.3} {quantile:2.12} {count:10}");
         if quantile < 1.0 {
@@ -58,6 +57,37 @@ pub fn to_text(times: &Histogram<u64>) -> String {
         "#[Values in microseconds: nanoseconds divided by {DIVISOR:.1}]"
     );
     text
+}
+
+/// The rows of a table, by the reference's own arithmetic: it counts in percent, and its last
+/// bucket has one row beside that of 100 %.
+fn rows(times: &Histogram<u64>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let (mut level, mut count) = (0.0, 0);
+    for step in times.iter_recorded() {
+        count += step.count_since_last_iteration();
+        let value = times.highest_equivalent(step.value_iterated_to()) as f64 / DIVISOR;
+        let row = |percent: f64| Row {
+            value,
+            quantile: percent / 100.0,
+            count,
+        };
+        let reached = 100.0 * count as f64 / times.len() as f64;
+        while reached >= level {
+            rows.push(row(level));
+            level += 100.0 / (f64::from(TICKS_PER_HALF_DISTANCE) * halvings(level));
+            if count == times.len() {
+                rows.push(row(100.0));
+                break;
+            }
+        }
+    }
+    rows
+}
+
+/// Two to the number of times that the distance to 100 % was halved, and once more.
+fn halvings(percent: f64) -> f64 {
+    ((100.0 / (100.0 - percent)).log2().floor() + 1.0).exp2()
 }
 
 /// One row of a table.

@@ -108,6 +108,10 @@ pub fn read(text: &[u8], interval_s: u32) -> Result<BTreeMap<String, Series>, Lo
     let mut line = 0;
     for raw in text.split_inclusive(|byte| *byte == b'\n') {
         line += 1;
+        // Another writer leaves a line empty after its start.
+        if raw.trim_ascii().is_empty() {
+            continue;
+        }
         // One line at a time, so that a fault has a number.
         for entry in IntervalLogIterator::new(raw) {
             let LogEntry::Interval(interval) = entry.map_err(|_| LogFault::Line(line))? else {
