@@ -47,8 +47,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             rest.arguments,
             &tuning::cli::Gateway {
                 read_documents: tune::documents,
+                prepare: tune::prepare,
             },
         ),
+        Command::Plan(rest) => tuning::cli::plan::main(rest.arguments),
         Command::Top {
             admin,
             once,

@@ -176,7 +176,7 @@ impl<T> Consumer<T> {
     }
 
     /// Values in the ring now; more may be on their way.
-    pub fn len(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         let tail = self.inner.tail.0.load(Ordering::Acquire);
         tail.wrapping_sub(self.head)
     }

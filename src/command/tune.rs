@@ -1,10 +1,58 @@
-//! What `shardgate tune` asks about user configurations: their backends, findings and files.
+//! What `shardgate tune` asks of the gateway: user configurations with their backends, findings
+//! and files, and what a gateway for measurements needs.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt, path::Path};
 
-use tuning::Documents;
+use shards::clock::unix_s;
+use tuning::{Documents, cli::Prepared};
 
-use crate::prepare::read_documents;
+use crate::{
+    auth::{MintRequest, SignatureAlgorithm, SigningKey, load_or_create_secret, mint},
+    command::token::GENERATED_SECRET,
+    prepare::read_documents,
+};
+
+/// The only user of a gateway for measurements, and the virtual host.
+const SUBJECT: &str = "measurement@example.com";
+const HOST: &str = "measurement";
+/// Longer than any measurement.
+const TOKEN_LIFETIME_S: u64 = 24 * 3600;
+
+/// Writes secret and document for a gateway in front of one backend. Tokens are checked as they are
+/// in service: leaving that out would flatter the figures.
+pub(crate) fn prepare(folder: &Path, backend_url: &str) -> Result<Prepared, String> {
+    let fault = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
+    let document = serde_json::json!({"users": {SUBJECT: {"virtual_hosts": {HOST: {"backends": {
+        "a": {"url": backend_url},
+    }}}}}});
+    let config = folder.join("users.json");
+    fs::write(&config, document.to_string()).map_err(|error| fault(&error))?;
+    let secret_file = folder.join(GENERATED_SECRET);
+    let secret = load_or_create_secret(&secret_file).map_err(|error| fault(&error))?;
+    let key = SigningKey::from_secret(&secret).map_err(|error| fault(&error))?;
+    let request = MintRequest {
+        lifetime_s: TOKEN_LIFETIME_S,
+        ..MintRequest::bootstrap(SUBJECT, SUBJECT, SignatureAlgorithm::Hs256, &key)
+    };
+    let token = mint(&request, unix_s()).map_err(|error| fault(&error))?;
+    let arguments = [
+        ("--config-file", config.display().to_string()),
+        ("--state-dir", folder.display().to_string()),
+        (
+            "--token-verification-secret",
+            format!("file:{}", secret_file.display()),
+        ),
+        ("--upstream-connection-mode", "plain-text-or-tls".to_owned()),
+    ];
+    Ok(Prepared {
+        arguments: arguments
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.into(), value.into()])
+            .collect(),
+        token,
+        path: format!("/servers/{HOST}/mcp"),
+    })
+}
 
 /// Bits of a mode that let everyone on the host read.
 const READABLE_BY_OTHERS: u32 = 0o004;

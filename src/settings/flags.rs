@@ -152,6 +152,10 @@ pub enum Command {
     /// Check and tune this host; `shardgate tune --help` has its own flags.
     #[command(disable_help_flag = true)]
     Tune(PassThrough),
+    /// Say how many shards and hosts a rate takes, from recorded runs; `shardgate plan --help` has
+    /// its own flags.
+    #[command(disable_help_flag = true)]
+    Plan(PassThrough),
     /// Watch the shards of a running gateway: load, local and forwarded requests, rings, sessions
     /// and latency. Ends with 2 when nobody answers.
     Top {

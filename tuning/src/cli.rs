@@ -5,6 +5,9 @@
 
 mod apply;
 mod check;
+mod cores;
+pub mod plan;
+mod planning;
 
 use std::{
     ffi::OsString,
@@ -42,6 +45,9 @@ enum Command {
     /// Set what the checks want otherwise: prints commands and changes nothing unless --apply is
     /// given. Ends with 0, 1 when something could not be changed, 3 for a wrong flag.
     Apply(apply::Arguments),
+    /// Measure 1, 2, ... shards under an objective on this machine, or read runs, and say what a
+    /// rate takes. Ends with 0, 1 when a rate has no answer, 3 when nothing was measured.
+    Cores(Box<cores::Arguments>),
 }
 
 /// What the gateway is expected to do here.
@@ -95,6 +101,19 @@ fn cpus(text: &str) -> Result<Cpus, String> {
 pub struct Gateway {
     /// Reads documents of user configurations.
     pub read_documents: fn(&Path) -> Documents,
+    /// Writes what a gateway with this backend needs into a folder.
+    pub prepare: fn(&Path, &str) -> Result<Prepared, String>,
+}
+
+/// A gateway that can be started.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// Further arguments of `serve`.
+    pub arguments: Vec<OsString>,
+    /// A token it takes.
+    pub token: String,
+    /// Path of its endpoint.
+    pub path: String,
 }
 
 /// Understands the arguments after `shardgate tune` and does what they say.
@@ -106,6 +125,7 @@ pub fn main(arguments: Vec<OsString>, gateway: &Gateway) -> ExitCode {
     match cli.command {
         Command::Check(arguments) => check::run(arguments, gateway),
         Command::Apply(arguments) => apply::run(arguments),
+        Command::Cores(arguments) => cores::run(*arguments, gateway),
     }
 }
 

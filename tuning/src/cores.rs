@@ -9,8 +9,7 @@ mod table;
 
 use std::path::Path;
 
-pub use measure::{Campaign, measure};
-pub use search::Search;
+pub(crate) use measure::{Campaign, Scratch, measure};
 
 use crate::{
     measured::Measured,
@@ -19,18 +18,18 @@ use crate::{
 
 /// The answers to some rates, with what they rest on.
 #[derive(Debug, Clone)]
-pub struct Advice {
+pub(crate) struct Advice {
     /// What was measured.
-    pub measured: Measured,
+    pub(crate) measured: Measured,
     /// What was fitted to it.
-    pub models: Models,
+    pub(crate) models: Models,
     /// Each rate and its answer.
-    pub answers: Vec<(Question, Result<Answer, NoAnswer>)>,
+    pub(crate) answers: Vec<(Question, Result<Answer, NoAnswer>)>,
 }
 
 impl Advice {
     /// Answers `rates`; none given: some around what was measured.
-    pub fn new(measured: Measured, question: &Question, rates: &[f64]) -> Self {
+    pub(crate) fn new(measured: Measured, question: &Question, rates: &[f64]) -> Self {
         let models = Models::new(&measured.points, question.objective);
         let rates = if rates.is_empty() {
             rates_around(&models)
@@ -52,17 +51,17 @@ impl Advice {
     }
 
     /// As lines for a terminal.
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         table::render(self)
     }
 
     /// As a page that needs nothing else.
-    pub fn to_html(&self) -> String {
+    pub(crate) fn to_html(&self) -> String {
         html::render(self)
     }
 
     /// As one JSON object.
-    pub fn to_json(&self) -> serde_json::Value {
+    pub(crate) fn to_json(&self) -> serde_json::Value {
         let answers: Vec<serde_json::Value> = self
             .answers
             .iter()
@@ -89,12 +88,12 @@ impl Advice {
     }
 
     /// Whether every rate has an answer.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         !self.answers.is_empty() && self.answers.iter().all(|(_, answer)| answer.is_ok())
     }
 
     /// Writes the measured points and the page into a folder.
-    pub fn save(&self, folder: &Path) -> Result<(), String> {
+    pub(crate) fn save(&self, folder: &Path) -> Result<(), String> {
         self.measured.save(folder)?;
         let path = folder.join("cores.html");
         std::fs::write(&path, self.to_html())
@@ -129,6 +128,6 @@ mod tests {
     fn rates_are_rounded_to_two_digits() {
         assert_eq!(round(12_345.0), 12_000.0);
         assert_eq!(round(987.0), 990.0);
-        assert_eq!(round(7.77), 7.8);
+        assert!((round(7.77) - 7.8).abs() < 1e-9);
     }
 }

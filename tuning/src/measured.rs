@@ -17,25 +17,25 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Points and where they come from.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// Version of the file.
-    pub format: u32,
+    pub(crate) format: u32,
     /// Machines, as they call themselves.
-    pub machines: Vec<String>,
+    pub(crate) machines: Vec<String>,
     /// Cores of the measured machine that shards may use, where known.
-    pub cores: Option<u16>,
+    pub(crate) cores: Option<u16>,
     /// How calls spread over connections, where known.
-    pub pattern: Option<String>,
+    pub(crate) pattern: Option<String>,
     /// The points.
-    pub points: Vec<Point>,
+    pub(crate) points: Vec<Point>,
     /// What a reader should know.
-    pub remarks: Vec<String>,
+    pub(crate) remarks: Vec<String>,
 }
 
 impl Measured {
     /// Reads folders: of `tune cores`, or of the load generator, the latter as `FOLDER=SHARDS` when
     /// the run does not tell how many shards its target had.
-    pub fn load(folders: &[String]) -> Result<Self, String> {
+    pub(crate) fn load(folders: &[String]) -> Result<Self, String> {
         let mut all = Self {
             format: FORMAT,
             ..Self::default()
@@ -44,7 +44,8 @@ impl Measured {
             let (path, shards) = match folder.rsplit_once('=') {
                 Some((path, digits)) if !Path::new(folder).exists() => {
                     let shards = digits.parse::<u16>().ok().filter(|shards| *shards > 0);
-                    let shards = shards.ok_or_else(|| format!("{folder}: not a number of shards"))?;
+                    let shards =
+                        shards.ok_or_else(|| format!("{folder}: not a number of shards"))?;
                     (PathBuf::from(path), Some(shards))
                 }
                 _ => (PathBuf::from(folder), None),
@@ -52,8 +53,7 @@ impl Measured {
             let one = if path.join(FILE).exists() {
                 Self::read(&path.join(FILE))?
             } else {
-                let recording =
-                    Recording::load(&path).map_err(|fault| fault.to_string())?;
+                let recording = Recording::load(&path).map_err(|fault| fault.to_string())?;
                 Self::of(&recording, shards).map_err(|fault| format!("{folder}: {fault}"))?
             };
             all.take_in(one);
@@ -107,7 +107,10 @@ impl Measured {
         let points = if steps.is_empty() {
             vec![Point {
                 shards,
-                rate: recording.asked.rate.unwrap_or_else(|| recording.good_per_s()),
+                rate: recording
+                    .asked
+                    .rate
+                    .unwrap_or_else(|| recording.good_per_s()),
                 good_per_s: recording.good_per_s(),
                 p50_us: at(0.5),
                 p99_us: at(0.99),
@@ -156,7 +159,7 @@ impl Measured {
     }
 
     /// Writes `cores.json`.
-    pub fn save(&self, folder: &Path) -> Result<(), String> {
+    pub(crate) fn save(&self, folder: &Path) -> Result<(), String> {
         let path = folder.join(FILE);
         let fault = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         fs::create_dir_all(folder).map_err(|error| fault(&error))?;
@@ -249,7 +252,11 @@ mod tests {
         assert_eq!(measured.points.len(), 2);
         assert_eq!(measured.points[0].p99_us, 7.0);
         recording.owners.clear();
-        assert!(Measured::of(&recording, None).unwrap_err().contains("=SHARDS"));
+        assert!(
+            Measured::of(&recording, None)
+                .unwrap_err()
+                .contains("=SHARDS")
+        );
     }
 
     #[test]

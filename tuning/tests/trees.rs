@@ -185,6 +185,7 @@ fn the_command_line_ends_with_the_verdict() {
             arguments,
             &tuning::cli::Gateway {
                 read_documents: |_| tuning::Documents::default(),
+                prepare: |_, _| Err("nothing to start".to_owned()),
             },
         )
     };

@@ -155,7 +155,7 @@ impl<R> Lane<R> {
 
     /// Messages for the peer that wait for room.
     pub(super) fn arrived(&self) -> usize {
-        self.receiver.borrow().len()
+        self.receiver.borrow().waiting()
     }
 
     /// Messages that wait for room in the ring to the peer.

@@ -95,6 +95,7 @@ mod tests {
                 findings: vec![path.display().to_string()],
                 ..Documents::default()
             },
+            prepare: |_, _| Err("nothing to start".to_owned()),
         };
         options(only.arguments, &gateway)
     }

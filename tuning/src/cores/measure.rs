@@ -25,29 +25,29 @@ use crate::{
 
 /// What to measure.
 #[derive(Debug, Clone)]
-pub struct Campaign {
+pub(crate) struct Campaign {
     /// Numbers of shards.
-    pub shards: Vec<u16>,
+    pub(crate) shards: Vec<u16>,
     /// What has to be kept.
-    pub objective: Objective,
+    pub(crate) objective: Objective,
     /// Cores to use, the shards' first.
-    pub cpus: Vec<usize>,
+    pub(crate) cpus: Vec<usize>,
     /// Length of one try, after its warm-up.
-    pub probe: Duration,
+    pub(crate) probe: Duration,
     /// Warm-up of a try.
-    pub warm_up: Duration,
+    pub(crate) warm_up: Duration,
     /// Tries of a search at the most.
-    pub tries: u32,
+    pub(crate) tries: u32,
     /// Kept connections, each with a session.
-    pub connections: u32,
+    pub(crate) connections: u32,
     /// How calls spread over connections.
-    pub pattern: Pattern,
+    pub(crate) pattern: Pattern,
     /// The first rate of each search, for one shard.
-    pub first_rate: f64,
+    pub(crate) first_rate: f64,
     /// The program that is gateway and backend.
-    pub program: PathBuf,
+    pub(crate) program: PathBuf,
     /// Where files of the processes go.
-    pub folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 /// Shares of the capacity that are tried for the curve.
@@ -60,7 +60,7 @@ const PRECISION: f64 = 1.1;
 const REPLY_MAX: Duration = Duration::from_secs(5);
 
 /// Measures. `watch` is told each point.
-pub fn measure(
+pub(crate) fn measure(
     campaign: &Campaign,
     gateway: &Gateway,
     mut watch: impl FnMut(&Point),
@@ -202,7 +202,11 @@ impl<'a> Rig<'a> {
     }
 
     fn explain(&mut self, fault: &str) -> String {
-        let state = if self.gateway.is_running() { "runs" } else { "has ended" };
+        let state = if self.gateway.is_running() {
+            "runs"
+        } else {
+            "has ended"
+        };
         format!("{} shards: {fault} (the gateway {state})", self.shards)
     }
 
@@ -328,7 +332,9 @@ mod tests {
     #[test]
     fn cores_go_to_the_gateway_first_and_the_rest_is_shared_out() {
         let divide = |count: usize, shards| Cores::divide(&(0..count).collect::<Vec<_>>(), shards);
-        let lists = |gateway: Option<&[usize]>, backend: Option<&[usize]>, generator: Option<&[usize]>| Cores {
+        let lists = |gateway: Option<&[usize]>,
+                     backend: Option<&[usize]>,
+                     generator: Option<&[usize]>| Cores {
             gateway: gateway.map(<[usize]>::to_vec),
             backend: backend.map(<[usize]>::to_vec),
             generator: generator.map(<[usize]>::to_vec),
@@ -336,14 +342,20 @@ mod tests {
         assert_eq!(divide(2, 1), lists(Some(&[0]), Some(&[1]), Some(&[1])));
         assert_eq!(divide(2, 2), lists(Some(&[0, 1]), None, None));
         assert_eq!(divide(2, 3), lists(None, None, None));
-        assert_eq!(divide(6, 2), lists(Some(&[0, 1]), Some(&[4, 5]), Some(&[2, 3])));
+        assert_eq!(
+            divide(6, 2),
+            lists(Some(&[0, 1]), Some(&[4, 5]), Some(&[2, 3]))
+        );
     }
 
     #[test]
     fn addresses_are_read_from_what_the_gateway_prints() {
         let line = "  admin on http://127.0.0.1:99 (/livez /readyz /metrics)";
         assert_eq!(address_in(line).unwrap().port(), 99);
-        assert_eq!(address_in("  listening on http://[::1]:8").unwrap().port(), 8);
+        assert_eq!(
+            address_in("  listening on http://[::1]:8").unwrap().port(),
+            8
+        );
         assert!(address_in("nothing").is_err());
     }
 }

@@ -3,7 +3,7 @@
 
 /// Where the search stands.
 #[derive(Debug, Clone)]
-pub struct Search {
+pub(crate) struct Search {
     next: Option<f64>,
     good: Option<f64>,
     bad: Option<f64>,
@@ -17,7 +17,7 @@ const RATE_MIN: f64 = 1.0;
 impl Search {
     /// Starts at a rate. Ends when good and bad are closer than `precision`, a factor above 1, or
     /// after `tries`.
-    pub fn new(start: f64, precision: f64, tries: u32) -> Self {
+    pub(crate) fn new(start: f64, precision: f64, tries: u32) -> Self {
         Self {
             next: Some(start.max(RATE_MIN)),
             good: None,
@@ -28,12 +28,12 @@ impl Search {
     }
 
     /// The rate to try; none when the search has ended.
-    pub fn next(&self) -> Option<f64> {
+    pub(crate) fn next(&self) -> Option<f64> {
         self.next.filter(|_| self.tries_left > 0)
     }
 
     /// What came of it.
-    pub fn told(&mut self, rate: f64, is_met: bool) {
+    pub(crate) fn told(&mut self, rate: f64, is_met: bool) {
         self.tries_left = self.tries_left.saturating_sub(1);
         if is_met {
             self.good = Some(self.good.map_or(rate, |good| good.max(rate)));
@@ -52,13 +52,8 @@ impl Search {
     }
 
     /// The highest rate that was met.
-    pub fn last_good(&self) -> Option<f64> {
+    pub(crate) fn last_good(&self) -> Option<f64> {
         self.good
-    }
-
-    /// The lowest that was not.
-    pub fn first_bad(&self) -> Option<f64> {
-        self.bad
     }
 }
 
@@ -84,7 +79,7 @@ mod tests {
             start in 1.0_f64..1e6,
         ) {
             let (search, count) = found(capacity, start, 60);
-            let (good, bad) = (search.last_good().unwrap(), search.first_bad().unwrap());
+            let (good, bad) = (search.last_good().unwrap(), search.bad.unwrap());
             prop_assert!(good <= capacity && capacity < bad);
             prop_assert!(bad / good <= 1.05);
             prop_assert!(count <= 30);

@@ -1,9 +1,7 @@
 //! The answers as text: what was measured, what was fitted, and the table.
 
 use super::Advice;
-use crate::{
-    model::{EXTRAPOLATION_MAX, answer::Answer, curve::Origin, usl::POINTS_WANTED},
-};
+use crate::model::{EXTRAPOLATION_MAX, answer::Answer, curve::Origin, usl::POINTS_WANTED};
 
 /// Renders everything.
 pub(super) fn render(advice: &Advice) -> String {
@@ -63,10 +61,9 @@ pub(super) fn fitted(advice: &Advice) -> Vec<(&'static str, String)> {
     )];
     for (shards, line) in &models.curve.0 {
         let at_least = if line.is_bounded { "" } else { "at least " };
-        let busy = line
-            .last_good
-            .busy
-            .map_or_else(String::new, |busy| format!(", shards busy {:.0} %", busy * 100.0));
+        let busy = line.last_good.busy.map_or_else(String::new, |busy| {
+            format!(", shards busy {:.0} %", busy * 100.0)
+        });
         lines.push((
             "measured",
             format!(
@@ -78,7 +75,11 @@ pub(super) fn fitted(advice: &Advice) -> Vec<(&'static str, String)> {
         ));
     }
     if let Some(demand) = models.demand {
-        let cost = if demand.forward_is_measured { "measured" } else { "assumed" };
+        let cost = if demand.forward_is_measured {
+            "measured"
+        } else {
+            "assumed"
+        };
         lines.push((
             "demand",
             format!(
@@ -123,13 +124,26 @@ fn facts(advice: &Advice) -> String {
 
 /// Heads of the columns.
 pub(super) const HEADS: [&str; 11] = [
-    "calls/s", "shards", "hosts", "p50", "p99", "p99.9", "busy", "memory", "files", "limit",
+    "calls/s",
+    "shards",
+    "hosts",
+    "p50",
+    "p99",
+    "p99.9",
+    "busy",
+    "memory",
+    "files",
+    "limit",
     "confidence",
 ];
 
 /// Cells of an answer, without its rate.
 pub(super) fn cells(answer: &Answer) -> Vec<String> {
-    let at_most = if answer.origin == Origin::UpperBound { "<= " } else { "" };
+    let at_most = if answer.origin == Origin::UpperBound {
+        "<= "
+    } else {
+        ""
+    };
     vec![
         answer.shards.to_string(),
         answer.hosts.to_string(),
@@ -217,7 +231,10 @@ pub(super) fn remarks(advice: &Advice) -> Vec<String> {
         );
     }
     if models.sizes.is_measured {
-        remarks.push(format!("a session takes {:.0} bytes, measured", models.sizes.session));
+        remarks.push(format!(
+            "a session takes {:.0} bytes, measured",
+            models.sizes.session
+        ));
     }
     remarks
 }
