@@ -15,7 +15,8 @@
 //! * [`reply`]: the backend's bytes back to the client, ids translated in place
 //!
 //! Around it: [`settings`], [`prepare`], [`gateway`] (start and drain), [`control`] (the one thread
-//! off the request's path), [`admin`], [`telemetry`], [`log`], [`redis`].
+//! off the request's path), [`admin`], [`telemetry`], [`supervisor`], [`log`],
+//! [`redis`].
 #![forbid(unsafe_code)]
 
 pub mod access;

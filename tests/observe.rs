@@ -13,6 +13,8 @@ mod process;
 #[path = "support/support.rs"]
 mod support;
 
+#[path = "observe/cores.rs"]
+mod cores;
 #[path = "observe/files.rs"]
 mod files;
 #[path = "observe/front_doors.rs"]

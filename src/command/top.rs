@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 use tuning::scrape;
 
-use crate::command::{complain, say};
+use crate::command::complain;
 
 /// Nobody answers, or somebody else.
 const EXIT_UNREACHABLE: u8 = 2;
@@ -30,13 +30,11 @@ pub(crate) fn run(admin: SocketAddr, once: bool, interval: Duration) -> ExitCode
             Ok(page) => page,
             Err(error) => return unreachable(admin, &error),
         };
-        let text = table(&page, &last);
-        if clears {
-            // Home, then clear below: the old table does not flash away first.
-            let _ = write!(io::stdout(), "\x1b[H\x1b[J");
-        }
-        say(text);
-        if once {
+        // Home, then clear below: the old table does not flash away first.
+        let home = if clears { "\x1b[H\x1b[J" } else { "" };
+        let shown = writeln!(io::stdout(), "{home}{}", table(&page, &last));
+        // A reader that has gone has seen enough.
+        if once || shown.is_err() {
             return ExitCode::SUCCESS;
         }
         last = page;

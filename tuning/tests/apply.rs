@@ -215,7 +215,12 @@ fn a_value_that_is_refused_keeps_no_other_from_being_set() {
     let changes = plan(&root);
     let first = &changes.changes[0].path;
     fs::remove_file(root.join(first.trim_start_matches('/'))).unwrap();
-    let outcomes = changes.apply(&Record::at(None, Some(&root))).unwrap();
+    let record = Record::at(None, Some(&root));
+    let outcomes = changes.apply(&record).unwrap();
     assert!(outcomes[0].1.is_some());
     assert!(outcomes[1..].iter().all(|(_, fault)| fault.is_none()));
+    // What was never set needs no way back.
+    let first = root.join(first.trim_start_matches('/'));
+    fs::write(&first, &changes.changes[0].current).unwrap();
+    assert!(record.revert().unwrap().iter().all(|(_, fault)| fault.is_none()));
 }

@@ -85,6 +85,8 @@ impl Record {
         let mut outcomes = Vec::new();
         for change in self.changes()? {
             let outcome = match self.source.text(&change.path) {
+                // It was never set, or is back already.
+                Ok(now) if holds(&now, &change.current) => None,
                 Ok(now) if !holds(&now, &change.wanted) => {
                     Some(format!("left: it says {now}, which is not what was set"))
                 }

@@ -123,7 +123,7 @@ fn facts(advice: &Advice) -> String {
 }
 
 /// Heads of the columns.
-pub(super) const HEADS: [&str; 11] = [
+pub(super) const HEADS: [&str; 12] = [
     "calls/s",
     "shards",
     "hosts",
@@ -131,6 +131,7 @@ pub(super) const HEADS: [&str; 11] = [
     "p99",
     "p99.9",
     "busy",
+    "skew",
     "memory",
     "files",
     "limit",
@@ -153,6 +154,7 @@ pub(super) fn cells(answer: &Answer) -> Vec<String> {
         answer
             .busy
             .map_or_else(|| "-".to_owned(), |busy| format!("{:.0} %", busy * 100.0)),
+        format!("{:.2}", answer.skew.placed),
         bytes(answer.bytes),
         answer.descriptors.to_string(),
         answer.limit.name().to_owned(),
