@@ -36,10 +36,7 @@ fn a_measurement_is_made_kept_and_planned_with() {
         ],
         "",
     );
-    assert_eq!(
-        seen.code, 1,
-        "ten times the measured rate has no answer: {seen:?}"
-    );
+    assert_eq!(seen.code, 0, "{seen:?}");
     assert!(seen.stdout.contains("1 shard: at least"), "{seen:?}");
     assert!(seen.stdout.contains("confidence"), "{seen:?}");
     // Two tries of the search, and the curve below.
@@ -55,7 +52,8 @@ fn a_measurement_is_made_kept_and_planned_with() {
         assert!(point["busy"].as_f64().unwrap() > 0.0, "{point}");
         assert!(point["resident"].as_u64().unwrap() > 1 << 20, "{point}");
         assert_eq!(point["forwarded"], 0.0);
-        assert_eq!(point["sessions"], 4);
+        // Those of earlier tries may still be there.
+        assert!(point["sessions"].as_u64().unwrap() >= 4, "{point}");
     }
     let page = std::fs::read_to_string(folder.join("cores.html")).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("<svg"));
