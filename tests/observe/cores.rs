@@ -20,7 +20,7 @@ fn a_measurement_is_made_kept_and_planned_with() {
             "--max-shards",
             "1",
             "--probe",
-            "300ms",
+            "800ms",
             "--warm-up",
             "100ms",
             "--tries",

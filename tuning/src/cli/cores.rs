@@ -167,8 +167,9 @@ fn progress(point: &Point) {
     });
     let _ = writeln!(
         std::io::stderr(),
-        "{} shards, {:.0} calls/s: p99 {:.2} ms, {:.2} % errors, {:.1} % sent{busy}: {}",
+        "{} {}, {:.0} calls/s: p99 {:.2} ms, {:.2} % errors, {:.1} % sent{busy}: {}",
         point.shards,
+        if point.shards == 1 { "shard" } else { "shards" },
         point.rate,
         point.p99_us / 1000.0,
         point.error_share * 100.0,

@@ -232,6 +232,13 @@ pub(super) fn remarks(advice: &Advice) -> Vec<String> {
             "hosts include the spare ones; latencies are those with the spare ones away".to_owned(),
         );
     }
+    if models.curve.0.values().any(|line| line.is_noisy) {
+        remarks.push(
+            "lower rates missed the objective where higher ones kept it: something else was at work \
+             on this machine; measure again when it is quiet"
+                .to_owned(),
+        );
+    }
     if models.sizes.is_measured {
         remarks.push(format!(
             "a session takes {:.0} bytes, measured",

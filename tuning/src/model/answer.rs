@@ -333,7 +333,7 @@ impl Models {
         let usl_is_good = self
             .usl
             .is_some_and(|usl| usl.points >= POINTS_WANTED && usl.residual < RESIDUAL_MAX);
-        if line.last_good.is_shared || (!is_own && !usl_is_good) {
+        if line.last_good.is_shared || line.is_noisy || (!is_own && !usl_is_good) {
             Confidence::Low
         } else if !is_own || hosts > 1 || origin != Origin::Interpolated {
             Confidence::Fair

@@ -63,6 +63,8 @@ pub struct Line {
     pub last_good: Point,
     /// The lowest above it that did not meet the objective.
     pub first_bad: Option<Point>,
+    /// A lower rate missed the objective: something else was at work on the machine.
+    pub is_noisy: bool,
     /// Share of the capacity, and what was measured there or below; ascending.
     steps: Vec<(f64, Latency)>,
 }
@@ -126,9 +128,11 @@ fn line(points: &[Point], objective: &Objective) -> Option<Line> {
         .find(|point| point.rate > last_good.rate && !objective.is_met(point))
         .copied();
     let mut worst = Latency::default();
-    let steps = points
-        .iter()
-        .filter(|point| point.rate <= last_good.rate)
+    let below = || points.iter().filter(|point| point.rate <= last_good.rate);
+    let held = |rate: f64| below().any(|point| point.rate == rate && objective.is_met(point));
+    let is_noisy = below().any(|point| !held(point.rate));
+    let steps = below()
+        .filter(|point| objective.is_met(point))
         .map(|point| {
             // Less load is not slower: what says so is noise, and the worse figure is kept.
             worst = Latency {
@@ -144,6 +148,7 @@ fn line(points: &[Point], objective: &Objective) -> Option<Line> {
         is_bounded: first_bad.is_some(),
         last_good,
         first_bad,
+        is_noisy,
         steps,
     })
 }
@@ -236,6 +241,16 @@ mod tests {
         let points = [point(1, 1_000.0, 900.0), point(1, 2_000.0, 500.0)];
         let curve = Curve::new(&points, &OBJECTIVE);
         assert_eq!(curve.latency(1, 1.0).unwrap().0.p99_us, 900.0);
+    }
+
+    #[test]
+    fn a_lower_rate_that_missed_is_noise_unless_it_was_held_the_second_time() {
+        let points = [point(1, 500.0, 9_000.0), point(1, 2_000.0, 500.0)];
+        let curve = Curve::new(&points, &OBJECTIVE);
+        assert!(curve.0[&1].is_noisy);
+        assert_eq!(curve.latency(1, 0.2).unwrap().0.p99_us, 500.0);
+        let again = [points[0], point(1, 500.0, 300.0), points[1]];
+        assert!(!Curve::new(&again, &OBJECTIVE).0[&1].is_noisy);
     }
 
     #[test]

@@ -56,10 +56,14 @@ impl Usl {
                 let ([a], left) = non_negative(&one, &wanted)?;
                 ([a, 0.0, 0.0], left)
             }
-            2 => better_of_two(&rows.0, &wanted)?,
+            2 => one_cost(&rows.0, &wanted, 1)?,
             _ => non_negative(&rows.0, &wanted)?,
         };
-        let [a, b, c] = solution;
+        let [mut a, mut b, mut c] = solution;
+        // All calls in one line is the most that contention can be: what is worse is coherence.
+        if b > a && different.len() > 1 {
+            ([a, b, c], _) = one_cost(&rows.0, &wanted, 2)?;
+        }
         if a <= 0.0 {
             return None;
         }
@@ -104,12 +108,14 @@ fn scaled(mut rows: Vec<[f64; 3]>) -> (Vec<[f64; 3]>, f64) {
     (rows, largest)
 }
 
-/// Two numbers of shards cannot tell contention from coherence: contention alone is the cautious
-/// reading for few shards.
-fn better_of_two(rows: &[[f64; 3]], wanted: &[f64]) -> Option<([f64; 3], f64)> {
-    let two: Vec<[f64; 2]> = rows.iter().map(|row| [row[0], row[1]]).collect();
-    let ([a, b], left) = non_negative(&two, wanted)?;
-    Some(([a, b, 0.0], left))
+/// With contention (column 1) or coherence (column 2) alone. Two numbers of shards cannot tell one
+/// from the other.
+fn one_cost(rows: &[[f64; 3]], wanted: &[f64], column: usize) -> Option<([f64; 3], f64)> {
+    let two: Vec<[f64; 2]> = rows.iter().map(|row| [row[0], row[column]]).collect();
+    let ([a, cost], left) = non_negative(&two, wanted)?;
+    let mut solution = [a, 0.0, 0.0];
+    solution[column] = cost;
+    Some((solution, left))
 }
 
 #[cfg(test)]
@@ -196,6 +202,10 @@ mod tests {
         assert_eq!((one.sigma, one.kappa, one.points), (0.0, 0.0, 1));
         let two = Usl::fit(&[(1.0, 500.0), (2.0, 900.0)]).unwrap();
         assert!((two.sigma - 0.111).abs() < 0.01 && two.kappa == 0.0);
+        // Less than one shard did alone: no contention is that bad, and there is a peak.
+        let retrograde = Usl::fit(&[(1.0, 700.0), (2.0, 250.0)]).unwrap();
+        assert_eq!(retrograde.sigma, 0.0);
+        assert!(retrograde.residual < 1e-6 && retrograde.peak() == Some(1.0));
         // More than double is no negative contention.
         let lucky = Usl::fit(&[(1.0, 500.0), (2.0, 1100.0)]).unwrap();
         assert_eq!(lucky.sigma, 0.0);
