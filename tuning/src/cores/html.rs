@@ -180,7 +180,7 @@ fn capacity(advice: &Advice) -> String {
         Axis::new("calls/s", Scale::Linear, 0.0, top * 1.05),
     );
     chart.line(&[(0.0, 0.0), (most, lambda * most)], "var(--soft)", "1", "");
-    chart.line(&law(0.0, most), "var(--c0)", "2", "");
+    chart.line(&law(1.0, most), "var(--c0)", "2", "");
     chart.line(&beyond, "var(--c0)", "2", "5 5");
     for (shards, rate) in measured {
         chart.mark(shards, rate, "var(--c0)", Mark::Full);
