@@ -4,8 +4,8 @@
 //! [`check`] reads files of /proc and /sys and makes a few short tries (a ring, two sockets, some
 //! sleeps); it changes nothing and needs no running gateway. [`Changes`] plans and writes settings,
 //! and writes them back. Every question is a [`Row`]: what is, what should be, how bad the
-//! difference is, why it matters and what to do. What cannot be seen, in a container for example, is
-//! said and not guessed.
+//! difference is, why it matters and what to do. What cannot be seen, in a container for example,
+//! is said and not guessed.
 //!
 //! [`model`] has the models of capacity, over points that `tune cores` measures or that run folders
 //! hold.

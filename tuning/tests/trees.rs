@@ -1,7 +1,7 @@
 //! Whole reports of hosts that are kept as small copies of /proc and /sys.
 //!
-//! The expected tables stand beside the copies (WRITE_EXPECTED=1 writes them anew); row 28 describes
-//! the test's own binary and is left out of them.
+//! The expected tables stand beside the copies (WRITE_EXPECTED=1 writes them anew). Row 28
+//! describes the test's own binary and is left out of them.
 
 #![expect(clippy::unwrap_used, reason = "a test without its files has failed")]
 
