@@ -222,5 +222,11 @@ fn a_value_that_is_refused_keeps_no_other_from_being_set() {
     // What was never set needs no way back.
     let first = root.join(first.trim_start_matches('/'));
     fs::write(&first, &changes.changes[0].current).unwrap();
-    assert!(record.revert().unwrap().iter().all(|(_, fault)| fault.is_none()));
+    assert!(
+        record
+            .revert()
+            .unwrap()
+            .iter()
+            .all(|(_, fault)| fault.is_none())
+    );
 }
