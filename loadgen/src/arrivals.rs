@@ -102,6 +102,11 @@ impl Shape {
         self
     }
 
+    /// Its stages, one after the other.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
     /// How long it lasts.
     pub fn length(&self) -> Duration {
         self.stages.iter().map(|stage| stage.length).sum()
