@@ -1,4 +1,4 @@
-//! The `loadgen` command line: `run` and `backend`.
+//! The `loadgen` command line: `run`, `compare` and `backend`.
 
 use std::{ffi::OsString, net::SocketAddr, process::ExitCode, time::Duration};
 
@@ -7,6 +7,7 @@ use shards::{DriverChoice, topology::parse_cpu_list};
 
 use crate::{
     backend::{Backend, BackendKind, BackendOptions, ReplyKind},
+    report::compare::{self, CompareArguments},
     run::{Check, Pattern, RunOptions, run},
 };
 
@@ -30,6 +31,8 @@ enum Command {
     /// Call a tool in many sessions and report times. Ends with 0, 1 when calls failed, 2 when
     /// the schedule could not be kept, 3 when nothing was measured.
     Run(RunArguments),
+    /// Compare the folders of two runs, and fail when a condition holds.
+    Compare(CompareArguments),
     /// Serve the sample MCP backend until the process is ended.
     Backend(BackendArguments),
 }
@@ -170,6 +173,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match cli.command {
         Command::Run(arguments) => run_command(arguments),
+        Command::Compare(arguments) => compare::command(&arguments),
         Command::Backend(arguments) => backend_command(arguments),
     }
 }
@@ -278,7 +282,7 @@ mod tests {
         let cli = Cli::try_parse_from(line.split(' ')).map_err(|error| error.to_string())?;
         match cli.command {
             Command::Run(arguments) => options_of(arguments),
-            Command::Backend(_) => Err("backend".to_owned()),
+            Command::Backend(_) | Command::Compare(_) => Err("not a run".to_owned()),
         }
     }
 
