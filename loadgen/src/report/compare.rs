@@ -5,14 +5,12 @@
 
 mod condition;
 
-use std::{fmt::Write as _, fs, path::PathBuf, process::ExitCode};
+use std::fmt::Write;
 
-use clap::Args;
 use hdrhistogram::Histogram;
 
 use super::{
     document::Times,
-    folder::FolderFault,
     html::{self, charts, words},
     utc::utc,
 };
@@ -20,41 +18,14 @@ use crate::record::{Machine, Mode, Recording};
 pub use condition::{Condition, ConditionFault, Finding, Kind, Metric};
 use condition::{change, shown, signed, times_of, value_of};
 
-/// Nothing failed.
-const EXIT_PASSED: u8 = 0;
-/// A condition of `--fail-if` holds.
+/// A condition holds.
 const EXIT_FAILED: u8 = 1;
 /// A run did not keep its schedule.
 const EXIT_NOT_HONEST: u8 = 2;
-/// A run cannot be read.
-const EXIT_SETUP: u8 = 3;
 /// Standard deviations around the rank of a percentile: 95 %.
 const DEVIATIONS: f64 = 1.96;
 /// Rates that differ by this share are not the same load.
 const RATE_TOLERANCE: f64 = 0.01;
-
-/// The arguments of `loadgen compare`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-A condition is METRIC>BOUND or METRIC<BOUND. Metrics: pN (p50, p99.9, ...), mean, max of response
-times; service.pN, slip.pN for the others; rate (good calls per second), errors, sent (shares).
-tools_call:p99 is of one operation. A bound with a sign is a change from A: p99>+10%, p99>+200us,
-rate<-5%. Without one it is a limit on B: p99>5ms, errors>0.1%, rate<1000.
-
-Ends with 0, 1 when a condition holds, 2 when a run did not keep its schedule, 3 when a run cannot
-be read.")]
-pub struct CompareArguments {
-    /// Folder of the first run, the one to compare with.
-    a: PathBuf,
-    /// Folder of the second run.
-    b: PathBuf,
-    /// Fail when this holds, as 'p99>+10%'; may be given several times.
-    #[arg(long = "fail-if", value_name = "CONDITION")]
-    fail_if: Vec<Condition>,
-    /// Write a page too.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-}
 
 /// One run and what to call it.
 #[derive(Debug)]
@@ -71,33 +42,6 @@ pub struct Comparison {
     a: Side,
     b: Side,
     findings: Vec<Finding>,
-}
-
-/// The command.
-pub fn command(arguments: &CompareArguments) -> ExitCode {
-    let load = |folder: &PathBuf| -> Result<Side, FolderFault> {
-        Ok(Side {
-            name: folder.display().to_string(),
-            run: Recording::load(folder)?,
-        })
-    };
-    let sides = load(&arguments.a).and_then(|a| Ok((a, load(&arguments.b)?)));
-    let (a, b) = match sides {
-        Ok(sides) => sides,
-        Err(fault) => {
-            eprintln!("loadgen: {fault}");
-            return ExitCode::from(EXIT_SETUP);
-        }
-    };
-    let comparison = Comparison::new(a, b, &arguments.fail_if);
-    print!("{}", comparison.to_text());
-    if let Some(path) = &arguments.html
-        && let Err(fault) = fs::write(path, comparison.to_html())
-    {
-        eprintln!("loadgen: {}: {fault}", path.display());
-        return ExitCode::from(EXIT_SETUP);
-    }
-    ExitCode::from(comparison.exit_code())
 }
 
 /// One line of the comparison.
@@ -129,7 +73,7 @@ impl Comparison {
         } else if !self.a.run.is_honest() || !self.b.run.is_honest() {
             EXIT_NOT_HONEST
         } else {
-            EXIT_PASSED
+            0
         }
     }
 
