@@ -121,6 +121,23 @@ mod tests {
     }
 
     #[test]
+    fn the_command_lines_of_the_guide_are_understood() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarking.md");
+        let guide = std::fs::read_to_string(path).unwrap().replace("\\\n", " ");
+        let ours = guide
+            .lines()
+            .filter_map(|line| line.strip_prefix("shardgate "));
+        let mut count = 0;
+        for line in ours {
+            let words = line.split_whitespace().map(|word| word.trim_matches('\''));
+            let parsed = Cli::try_parse_from(words);
+            assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
+            count += 1;
+        }
+        assert!(count >= 4, "only {count} command lines were found");
+    }
+
+    #[test]
     fn usage_faults_are_set_up_faults_and_help_is_none() {
         let code = |line: &str| {
             let words = line.split(' ').map(OsString::from);

@@ -302,6 +302,7 @@ pub(crate) fn shown(metric: Metric, value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn conditions_are_read() {
@@ -368,6 +369,15 @@ mod tests {
             ("errors>+0.1", Bound),
         ] {
             assert_eq!(text.parse::<Condition>(), Err(fault), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_condition_or_a_fault(text in ".{0,24}", bound in "[+-]?[0-9.]{0,9}(%|ms|s)?") {
+            // Neither may panic.
+            let _ = text.parse::<Condition>();
+            let _ = format!("p99>{bound}").parse::<Condition>();
         }
     }
 
