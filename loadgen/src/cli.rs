@@ -1,6 +1,7 @@
-//! The `loadgen` command line: `run`, `join`, `scenario` and `backend`.
+//! The `loadgen` command line: `run`, `join`, `compare`, `scenario` and `backend`.
 
 mod backend;
+mod compare;
 mod join;
 mod run;
 
@@ -37,6 +38,8 @@ enum Command {
     Run(Box<run::RunArguments>),
     /// Add up the folders of runs of several generators, exactly, and judge them together.
     Join(join::JoinArguments),
+    /// Compare two runs, and fail when a condition holds.
+    Compare(compare::CompareArguments),
     /// Print a scenario file in which every key is explained.
     Scenario,
     /// Serve the backend simulator until the process is ended.
@@ -98,6 +101,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match cli.command {
         Command::Run(arguments) => run::run(*arguments),
         Command::Join(arguments) => join::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Scenario => {
             say(EXAMPLE.trim_end());
             ExitCode::SUCCESS
@@ -117,6 +121,23 @@ mod tests {
     }
 
     #[test]
+    fn the_command_lines_of_the_guide_are_understood() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarking.md");
+        let guide = std::fs::read_to_string(path).unwrap().replace("\\\n", " ");
+        let ours = guide
+            .lines()
+            .filter_map(|line| line.strip_prefix("shardgate "));
+        let mut count = 0;
+        for line in ours {
+            let words = line.split_whitespace().map(|word| word.trim_matches('\''));
+            let parsed = Cli::try_parse_from(words);
+            assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
+            count += 1;
+        }
+        assert!(count >= 4, "only {count} command lines were found");
+    }
+
+    #[test]
     fn usage_faults_are_set_up_faults_and_help_is_none() {
         let code = |line: &str| {
             let words = line.split(' ').map(OsString::from);
@@ -133,6 +154,8 @@ mod tests {
             "loadgen run http://127.0.0.1:1/mcp --scenario nowhere.toml",
             "loadgen join nowhere --out elsewhere",
             "loadgen join",
+            "loadgen compare nowhere elsewhere",
+            "loadgen compare a b --fail-if p99~5ms",
         ] {
             assert_eq!(code(line), set_up, "{line}");
         }

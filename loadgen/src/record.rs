@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use machine::{Machine, redacted_command_line, redacted_url};
 pub use recorder::{Recorder, Timing};
-pub(crate) use series::add;
+pub(crate) use series::{COUNT_MAX, add};
 pub use series::{DIGITS, Packed, PackedFault, Series, TIME_NS_MAX, histogram};
 
 /// Intervals a recording holds at the most; then they are made twice as long.
