@@ -1,11 +1,6 @@
 //! Whose turn it is: the next call of a closed loop or of a schedule.
 
-use std::{
-    future::poll_fn,
-    sync::atomic::Ordering,
-    task::Poll,
-    time::{Duration, Instant},
-};
+use std::{future::poll_fn, sync::atomic::Ordering, task::Poll, time::Duration};
 
 use super::Team;
 use crate::run::pace::NOT_WAITING;
