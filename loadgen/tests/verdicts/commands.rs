@@ -93,7 +93,7 @@ fn exit_codes_say_how_it_ended() {
             &slow,
             "--rate 100 -c 1 -d 1 --slo p50=1ms",
             2,
-            "more --callers",
+            "BROKEN p50 <= 1.00 ms",
         ),
         (&fast, "--rate 0", 3, "rate must be above 0"),
         (&fast, "--slo p99", 3, "slo:"),

@@ -116,7 +116,7 @@ fn the_simulator_has_the_latency_it_is_told() {
     // Of 600 evenly spread values the median is within 5 standard errors, 20 ms, of the middle; a
     // timer adds up to 2 ms, a busy machine more.
     let p50 = report.service.value_at_quantile(0.5) / 1_000_000;
-    assert!((179..=240).contains(&p50), "{p50} ms");
+    assert!((179..=260).contains(&p50), "{p50} ms");
     assert!(report.service.min() >= 99_000_000);
     backend.stop();
 }
