@@ -15,6 +15,10 @@ const DEPTH_MAX: f64 = 1024.0;
 /// Part of a probe that is not measured, and the most of it.
 const WARM_UP_PART: u32 = 5;
 const WARM_UP_MAX: Duration = Duration::from_secs(1);
+/// A probe whose last replies come this much later than its end, as a share of its length and at
+/// the least, is one in which the server fell behind: longer, it would have missed the objective.
+const BEHIND_SHARE: f64 = 0.03;
+const BEHIND_MIN: Duration = Duration::from_millis(100);
 /// Rates with which a knee can be told from noise.
 const KNEE_POINTS_MIN: usize = 4;
 /// How far below the straight line a curve must bend.
@@ -130,7 +134,7 @@ pub fn find_max(
             warm_up: (search.probe / WARM_UP_PART).min(WARM_UP_MAX),
             ..options.clone()
         })?;
-        let step = step_of(rate, &report, slo);
+        let step = step_of(rate, &report, search.probe, slo);
         watch(&step);
         state.note(rate, step.is_met);
         if !step.is_met && rate < first_bad_rate {
@@ -172,7 +176,7 @@ pub fn find_max(
     })
 }
 
-fn step_of(rate: f64, report: &Report, slo: &Slo) -> Step {
+fn step_of(rate: f64, report: &Report, probe: Duration, slo: &Slo) -> Step {
     let verdicts = slo.judge(&report.recording);
     let mut remarks: Vec<String> = verdicts
         .iter()
@@ -186,6 +190,14 @@ fn step_of(rate: f64, report: &Report, slo: &Slo) -> Step {
     if !report.is_honest() {
         let share = report.recording.sent_share() * 100.0;
         remarks.push(format!("only {share:.1} % could be sent"));
+    }
+    let behind = behind(
+        report.measured,
+        probe,
+        report.service.value_at_quantile(0.99),
+    );
+    if let Some(behind) = behind {
+        remarks.push(format!("{} ms behind at its end", behind.as_millis()));
     }
     if report.wrong_count + report.violation_count > 0 {
         remarks.push("wrong replies".to_owned());
@@ -204,6 +216,13 @@ fn step_of(rate: f64, report: &Report, slo: &Slo) -> Step {
         is_met,
         remark: remarks.join("; "),
     }
+}
+
+/// How far a server was behind when a probe ended, if it was.
+fn behind(measured: Duration, probe: Duration, service_p99_ns: u64) -> Option<Duration> {
+    let usual = probe + Duration::from_nanos(service_p99_ns);
+    let behind = measured.saturating_sub(usual);
+    (behind > BEHIND_MIN.max(probe.mul_f64(BEHIND_SHARE))).then_some(behind)
 }
 
 /// The rate above which latency grows faster than load: where the curve of the 99th percentile lies
@@ -269,6 +288,19 @@ mod tests {
             search.note(rate, is_good);
         }
         assert!(search.probes <= PROBES_MAX);
+    }
+
+    #[test]
+    fn a_server_that_falls_behind_is_told_from_one_that_is_slow() {
+        let s = Duration::from_secs;
+        let second_ns = 1_000_000_000;
+        assert_eq!(behind(s(6), s(5), second_ns), None, "a call takes a second");
+        assert_eq!(
+            behind(s(6), s(5), 1000),
+            Some(s(1) - Duration::from_micros(1))
+        );
+        assert_eq!(behind(s(61), s(60), 1000), None, "less than 3 %");
+        assert_eq!(behind(s(4), s(5), 1000), None);
     }
 
     #[test]
