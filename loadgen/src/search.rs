@@ -265,7 +265,7 @@ mod tests {
         // One that changes its mind all the time ends as well.
         let mut search = Search::new(options);
         while let Some(rate) = search.next() {
-            let is_good = search.probes % 2 == 0;
+            let is_good = search.probes.is_multiple_of(2);
             search.note(rate, is_good);
         }
         assert!(search.probes <= PROBES_MAX);

@@ -125,7 +125,7 @@ async fn open_all(team: &Team, workers: usize, sessions: usize) -> Result<Crew, 
 
 /// Ends the sessions, so that repeated runs do not fill the server.
 async fn close_all(team: &Team) {
-    let seats = team.idle.take();
+    let seats = team.idle.take().into_iter().chain(team.ended.take());
     let mut connection = None;
     for seat in seats {
         if !connection.as_ref().is_some_and(super::team::is_kept) {

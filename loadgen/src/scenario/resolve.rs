@@ -76,7 +76,7 @@ impl Plan {
             session_life: self.session_life.map(|life| life.max(1)),
             streams: self.streams.unwrap_or(0),
             shards: positive("shards", self.shards, 1)?,
-            cpus: read("cpu-list", &self.cpu_list, |text| parse_cpu_list(text))?,
+            cpus: read("cpu-list", &self.cpu_list, parse_cpu_list)?,
             driver: read("io-driver", &self.io_driver, str::parse)?.unwrap_or_default(),
             rate: self.rate.filter(|_| !matches!(load, Load::FindMax(_))),
             arrivals: read("arrivals", &self.arrivals, arrivals)?.unwrap_or_default(),
@@ -220,7 +220,7 @@ impl Plan {
         };
         let payload = read("payload", &self.payload, str::parse::<Sizes>)?;
         let default = || Ok::<_, ScenarioFault>(vec![(Method::CallTool, 1.0)]);
-        let mix = read("mix", &self.mix, |text| parse_mix(text))?.map_or_else(default, Ok)?;
+        let mix = read("mix", &self.mix, parse_mix)?.map_or_else(default, Ok)?;
         let operations = mix.into_iter().map(|(method, weight)| {
             let plain = Operation {
                 weight,
