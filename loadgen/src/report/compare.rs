@@ -27,6 +27,9 @@ const DEVIATIONS: f64 = 1.96;
 /// Rates that differ by this share are not the same load.
 const RATE_TOLERANCE: f64 = 0.01;
 
+/// Something that machines have in common, or not.
+type Fact = fn(&Machine) -> String;
+
 /// One run and what to call it.
 #[derive(Debug)]
 pub struct Side {
@@ -265,10 +268,10 @@ impl Comparison {
         if a.asked.mode == Mode::Closed && a.asked.callers != b.asked.callers {
             remarks.push("the numbers of callers differ".to_owned());
         }
-        let facts = |run: &Recording, fact: fn(&Machine) -> String| -> Vec<String> {
+        let facts = |run: &Recording, fact: Fact| -> Vec<String> {
             run.machines.iter().map(fact).collect()
         };
-        let alike: [(&str, fn(&Machine) -> String); 4] = [
+        let alike: [(&str, Fact); 4] = [
             ("machines", |machine| machine.host.clone()),
             ("processors", |machine| {
                 format!("{:?} {}", machine.cpu, machine.cores)

@@ -267,6 +267,9 @@ pub(crate) fn lag(recording: &Recording) -> String {
     )
 }
 
+/// A figure of a step.
+type Pick = fn(&Step) -> f64;
+
 /// Latency by load: steps of a ramp, or probes of the search for the highest rate.
 pub(crate) fn steps(steps: &[Step]) -> String {
     let mut sorted: Vec<&Step> = steps.iter().filter(|step| step.p99_us > 0.0).collect();
@@ -290,7 +293,7 @@ pub(crate) fn steps(steps: &[Step]) -> String {
         (&x_ticks, "calls per second offered"),
         (&y_ticks, "response time"),
     );
-    let lines: [(&str, &str, fn(&Step) -> f64); 2] = [
+    let lines: [(&str, &str, Pick); 2] = [
         ("one", "p99", |step| step.p99_us),
         ("two", "median", |step| step.p50_us),
     ];
