@@ -96,7 +96,7 @@ pub async fn serve(shard: &Rc<ShardState>, request: &Request, reply: &mut Reply<
     let refusal = match outcome {
         Some(Ok(())) => None,
         Some(Err(refusal)) => {
-            shard.numbers.refused.add(1);
+            shard.numbers.refused.count(&refusal);
             Some(refusal)
         }
         None => {
@@ -119,6 +119,9 @@ async fn steps(
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
     let head = &request.head;
+    if let Some(document) = auth::metadata::document_of(shard, request) {
+        return Box::pin(auth::metadata::serve(request, document, reply)).await;
+    }
     shard.access.check_origin(request.field(head.origin))?;
     if let Some(origin) = request.field(head.origin) {
         reply.allow_origin(origin);
@@ -135,7 +138,8 @@ async fn steps(
             return Box::pin(bootstrap::serve(shard, request, route, reply)).await;
         }
     };
-    let principal = auth::gate::authenticate(shard, request)?;
+    let principal = auth::gate::authenticate(shard, request)
+        .inspect_err(|refusal| auth::metadata::point_to(shard, request, refusal, reply))?;
     let config = shard.configs.of_subject(shard, &principal).await?;
     let preferred = shard.settings.access.default_virtual_host.as_deref();
     let host = match host_name {

@@ -10,11 +10,13 @@
 //! ends what takes too long, [`slots`] names the owner, [`mesh`] reaches it, [`gate`] drains.
 
 pub mod buffer;
+pub mod child;
 pub mod clock;
 pub mod counters;
 pub mod deadline;
 pub mod driver;
 pub mod gate;
+pub mod heap;
 pub mod listener;
 pub mod mesh;
 pub mod notify;
