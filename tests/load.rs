@@ -62,8 +62,16 @@ fn affinity_holds_however_connections_are_spread() {
         (Pattern::Sticky, 0.0..0.05),
     ] {
         let mut report = count(&gateway, pattern);
-        assert_eq!(judge(&mut report, &Slo::default()), Outcome::Passed, "{pattern:?}");
-        assert_eq!((report.violation_count, report.sent), (0, CALLS), "{pattern:?}");
+        assert_eq!(
+            judge(&mut report, &Slo::default()),
+            Outcome::Passed,
+            "{pattern:?}"
+        );
+        assert_eq!(
+            (report.violation_count, report.sent),
+            (0, CALLS),
+            "{pattern:?}"
+        );
         let after = gateway.metric("shardgate_forwarded_total");
         let found = (after - forwarded) as f64 / CALLS as f64;
         // Opening and ending sessions adds a few.
@@ -88,7 +96,10 @@ fn a_server_that_mixes_sessions_up_is_found_through_the_gateway() {
     let mut report = count(&gateway, Pattern::Spread);
     assert_eq!(judge(&mut report, &Slo::default()), Outcome::Broken);
     let violation = report.violations.first().unwrap();
-    assert!(violation.owner.is_some() && violation.through.is_some(), "{violation}");
+    assert!(
+        violation.owner.is_some() && violation.through.is_some(),
+        "{violation}"
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `loadgen run`: one run, or a search for the highest rate.
 
 use std::{
+    fs,
     io::{self, IsTerminal, Write},
     path::PathBuf,
     process::ExitCode,
@@ -12,7 +13,7 @@ use clap::Args;
 use super::{EXIT_CODES, EXIT_SETUP, complain, say};
 use crate::{
     record::{FoundMax, Step},
-    report::folder,
+    report::{folder, hgrm},
     run::{Progress, Report, start},
     scenario::{Load, Plan, Resolved},
     search::{Found, SearchOptions, find_max},
@@ -229,10 +230,28 @@ fn found_text(found: &Found) -> String {
 }
 
 fn save(manner: &Manner, report: &Report) -> Result<(), String> {
-    match &manner.out {
-        Some(path) => folder::write(path, &report.recording).map_err(|fault| fault.to_string()),
-        None => Ok(()),
+    let Some(path) = &manner.out else {
+        return Ok(());
+    };
+    folder::write(path, &report.recording).map_err(|fault| fault.to_string())?;
+    let tables = [
+        ("first_byte.hgrm", &report.first_byte),
+        ("stream_gap.hgrm", &report.stream_gap),
+    ];
+    let tables = tables
+        .into_iter()
+        .filter_map(|(name, times)| Some((name, hgrm::to_text(times.as_ref()?))));
+    let violations: String = report
+        .violations
+        .iter()
+        .map(|violation| format!("{violation}\n"))
+        .collect();
+    let violations = (!violations.is_empty()).then_some(("violations.txt", violations));
+    for (name, text) in tables.chain(violations) {
+        let file = path.join(name);
+        fs::write(&file, text).map_err(|fault| format!("{}: {fault}", file.display()))?;
     }
+    Ok(())
 }
 
 fn with_verdicts(report: &Report, outcome: Outcome) -> serde_json::Value {

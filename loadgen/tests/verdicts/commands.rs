@@ -171,6 +171,25 @@ fn joined_folders_are_the_sum_of_their_runs() {
 }
 
 #[test]
+fn a_folder_has_what_only_some_runs_measure() {
+    let backend = backend(BackendOptions {
+        kind: BackendKind::Counter,
+        counter_fault: Some(CounterFault::Mixed),
+        sse_share: Some(1.0),
+        ..BackendOptions::default()
+    });
+    let folder = scratch("extras").join("run");
+    let line = "--calls 100 -c 4 --check-affinity --target-shards 2 --out";
+    let line: Vec<&str> = line.split(' ').collect();
+    let (code, text) = run(&backend, &[&line, &[folder.to_str().unwrap()][..]].concat());
+    assert_eq!(code, 1, "{text}");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    assert!(read("violations.txt").starts_with("gap: session "));
+    assert!(read("first_byte.hgrm").contains("Percentile"));
+    assert!(!folder.join("stream_gap.hgrm").exists());
+}
+
+#[test]
 fn the_command_explains_itself() {
     let (code, help, _) = loadgen(&["run", "--help"]);
     assert_eq!(code, 0);
