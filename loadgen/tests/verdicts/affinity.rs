@@ -1,5 +1,15 @@
 //! Sessions that are mixed up are found, and those that are not are not.
 
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+};
+
 use loadgen::{
     affinity::ViolationKind,
     backend::{BackendKind, BackendOptions, CounterFault},
@@ -102,35 +112,41 @@ fn spread_connections_are_nobodys_own() {
     backend.stop();
 }
 
+/// One connection; its exchanges are small enough to come in one piece each.
+fn relay(mut client: TcpStream, target: SocketAddr, count: &AtomicU32) {
+    let mut server = TcpStream::connect(target).unwrap();
+    let mut bytes = [0; 16 * 1024];
+    while let Ok(length @ 1..) = client.read(&mut bytes) {
+        let is_call = find(&bytes[..length], b"tools/call");
+        if is_call && count.fetch_add(1, Ordering::Relaxed) % 10 == 9 {
+            let reply = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+            client.write_all(reply).unwrap();
+            continue;
+        }
+        server.write_all(&bytes[..length]).unwrap();
+        let length = server.read(&mut bytes).unwrap();
+        client.write_all(&bytes[..length]).unwrap();
+    }
+}
+
+fn find(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
 #[test]
 fn a_session_that_the_server_forgets_is_lost() {
-    use std::io::{Read, Write};
     let backend = backend(BackendOptions {
         kind: BackendKind::Counter,
         ..BackendOptions::default()
     });
-    // A second server between: it lets everything through and answers every tenth call with 404.
+    // A relay between: it lets everything through and answers every tenth call with 404.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, target) = (listener.local_addr().unwrap(), backend.address());
-    std::thread::spawn(move || {
-        let mut count = 0;
-        for stream in listener.incoming() {
-            let mut client = stream.unwrap();
-            let mut server = std::net::TcpStream::connect(target).unwrap();
-            let mut bytes = [0; 16 * 1024];
-            // One exchange at a time, each in one piece: the generator's requests are small.
-            while let Ok(length @ 1..) = client.read(&mut bytes) {
-                let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
-                count += u32::from(text.contains("tools/call"));
-                if text.contains("tools/call") && count % 10 == 0 {
-                    let reply = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
-                    client.write_all(reply).unwrap();
-                    continue;
-                }
-                server.write_all(&bytes[..length]).unwrap();
-                let length = server.read(&mut bytes).unwrap();
-                client.write_all(&bytes[..length]).unwrap();
-            }
+    let count = Arc::new(AtomicU32::new(0));
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let count = count.clone();
+            thread::spawn(move || relay(client.unwrap(), target, &count));
         }
     });
     let report = run(RunOptions {
@@ -139,8 +155,6 @@ fn a_session_that_the_server_forgets_is_lost() {
         tool: "increment".to_owned(),
         arguments: "{}".to_owned(),
         check: Check::Counter,
-        // Each exchange on a connection of its own: the relay serves one at a time.
-        pattern: Pattern::Fresh,
         ..RunOptions::default()
     })
     .unwrap();
