@@ -33,6 +33,8 @@ pub(crate) struct Seat {
     pub(crate) number: u64,
     /// Operations left in its life.
     left: u32,
+    /// Nothing was done in it yet.
+    is_new: bool,
 }
 
 /// A worker's connection.
@@ -57,11 +59,6 @@ impl Line {
             (Some((number, _)), _) => number == seat.number,
         }
     }
-}
-
-/// Whether the next exchange can use this connection.
-pub(crate) fn is_kept(connection: &Connection) -> bool {
-    connection.is_kept()
 }
 
 /// What the workers of a shard share.
@@ -146,6 +143,7 @@ impl Team {
             session,
             number,
             left: self.common.options.session_life.unwrap_or(u32::MAX),
+            is_new: true,
         }
     }
 
@@ -189,6 +187,15 @@ impl Team {
         started_at.map_or(Duration::ZERO, |start| at.saturating_duration_since(start))
     }
 
+    /// A call that nobody scheduled.
+    fn turn_now(&self) -> Turn {
+        let now = self.elapsed();
+        Turn {
+            intended: now,
+            free_at: now,
+        }
+    }
+
     /// A session for this connection: with Spread, one that is not at home with it.
     pub(super) fn pick(&self, line: &Line) -> Option<Seat> {
         let mut idle = self.idle.borrow_mut();
@@ -208,9 +215,8 @@ impl Team {
 
     /// The connection of a line, opened anew when it is gone.
     async fn ready<'a>(&self, line: &'a mut Line) -> Result<&'a mut Connection, CallFault> {
-        if line.connection.as_ref().is_some_and(Connection::is_kept) {
-            // Looked up again below: a borrow cannot be given back on one path only.
-        } else {
+        let is_kept = line.connection.as_ref().is_some_and(Connection::is_kept);
+        if !is_kept {
             if self.common.options.pattern != Pattern::Fresh {
                 self.tally.borrow_mut().recorder.reconnect();
             }
@@ -222,6 +228,13 @@ impl Team {
 
     /// One call and its place in the tally.
     pub(super) async fn call(&self, turn: Turn, line: &mut Line, seat: &mut Seat) {
+        let mut turn = turn;
+        let is_new = std::mem::replace(&mut seat.is_new, false);
+        if let Some(discovery) = self.common.discovery.filter(|_| is_new) {
+            self.perform(turn, discovery, line, seat).await;
+            // Agents have no schedule: the call follows.
+            turn = self.turn_now();
+        }
         let form = self.common.script.mix.draw(&mut self.random.borrow_mut());
         if self.common.script.forms[form].method == Method::Initialize {
             self.renew(turn, self.slots[form], line, seat).await;
@@ -230,13 +243,8 @@ impl Team {
         self.perform(turn, form, line, seat).await;
         seat.left = seat.left.saturating_sub(1);
         if seat.left == 0 {
-            let now = self.elapsed();
-            let turn = Turn {
-                intended: now,
-                free_at: now,
-            };
             let slot = self.tally.borrow_mut().recorder.operation("initialize");
-            self.renew(turn, slot, line, seat).await;
+            self.renew(self.turn_now(), slot, line, seat).await;
         }
     }
 
@@ -295,14 +303,6 @@ impl Team {
             return self.recover(fault, line, seat).await;
         }
         self.end_session(before.session, line).await;
-        if let Some(form) = self.common.discovery {
-            let now = self.elapsed();
-            let turn = Turn {
-                intended: now,
-                free_at: now,
-            };
-            self.perform(turn, form, line, seat).await;
-        }
     }
 
     async fn end_session(&self, session: Session, line: &mut Line) {

@@ -116,7 +116,9 @@ fn agents_look_around_and_think() {
     .unwrap();
     assert_eq!(report.error_count(), 0, "{:?}", report.errors);
     let sent = |name: &str| report.recording.operations[name].sent;
-    assert_eq!(sent("tools_list"), sent("initialize"));
+    // Once in each session that was used: the first four, and those in place of others.
+    let sessions = sent("initialize") + 4;
+    assert!((4..=sessions).contains(&sent("tools_list")));
     assert!(sent("initialize") >= 1);
     // At most 15 pauses and a beginning of five calls each, of four agents.
     assert!(sent("tools_call") <= 4 * 16 * 5, "{}", sent("tools_call"));
