@@ -9,7 +9,15 @@ use axum::{
     routing::get,
 };
 
-use crate::{control::View, log};
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use crate::{
+    control::View,
+    log,
+    upstream::{breaker::State as Breaker, health::BackendHealth},
+};
 
 /// Serves until the runtime ends.
 pub async fn serve(view: View, listener: std::net::TcpListener) {
@@ -29,6 +37,8 @@ fn routes(view: View) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+        .route("/backends", get(backends))
+        .route("/status", get(status))
         .with_state(view)
 }
 
@@ -51,6 +61,130 @@ async fn metrics(State(view): State<View>) -> impl IntoResponse {
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
         text,
     )
+}
+
+async fn backends(State(view): State<View>) -> impl IntoResponse {
+    json(move || json!({"backends": view.backends()})).await
+}
+
+async fn status(State(view): State<View>) -> impl IntoResponse {
+    json(move || view.status()).await
+}
+
+/// A JSON document that takes waiting for shards to make.
+async fn json(make: impl FnOnce() -> Value + Send + 'static) -> impl IntoResponse {
+    let document = tokio::task::spawn_blocking(make).await.unwrap_or_default();
+    (
+        [(CONTENT_TYPE, "application/json")],
+        format!("{document}\n"),
+    )
+}
+
+impl View {
+    /// How the whole process is: what `shardgate status` shows.
+    pub fn status(&self) -> Value {
+        let snapshots = self.snapshots();
+        let backends = self.backends();
+        let is_ready = self.is_ready_by(&snapshots);
+        let are_asked = backends
+            .iter()
+            .all(|backend| backend.breaker == Breaker::Closed);
+        let shards: Vec<Value> = snapshots
+            .iter()
+            .map(|snapshot| {
+                json!({
+                    "shard": snapshot.shard,
+                    "sessions": snapshot.sessions,
+                    "connections": self.engine[usize::from(snapshot.shard)].open.value(),
+                    "is_store_ready": snapshot.is_store_ready,
+                })
+            })
+            .collect();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "driver": self.driver,
+            "is_healthy": is_ready && are_asked,
+            "is_ready": is_ready,
+            "is_draining": self.is_draining.load(Ordering::Relaxed),
+            "shard_count": self.handles.len(),
+            "shards": shards,
+            "backends": backends,
+        })
+    }
+}
+
+/// Backends named in metrics; the others are told together.
+const BACKENDS_NAMED_MAX: usize = 100;
+
+/// A label's value.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+    text.replace('\n', "\\n")
+}
+
+fn backend_metrics(out: &mut String, backends: &[BackendHealth]) {
+    use std::fmt::Write;
+    let (named, others) = backends.split_at(backends.len().min(BACKENDS_NAMED_MAX));
+    let mut family =
+        |name: &str, kind: &str, help: &str, value: fn(&BackendHealth) -> u64, is_sum| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for backend in named {
+                let _ = writeln!(
+                    out,
+                    "{name}{{backend=\"{}\"}} {}",
+                    escaped(&backend.name),
+                    value(backend)
+                );
+            }
+            let values = others.iter().map(value);
+            let rest = if is_sum {
+                values.sum()
+            } else {
+                values.max().unwrap_or(0)
+            };
+            if !others.is_empty() {
+                let _ = writeln!(out, "{name}{{backend=\"_other\"}} {rest}");
+            }
+        };
+    family(
+        "shardgate_backend_breaker_state",
+        "gauge",
+        "The worst of the shards' circuit breakers: 0 closed, 1 half open, 2 open.",
+        |backend| backend.breaker as u64,
+        false,
+    );
+    family(
+        "shardgate_backend_in_flight",
+        "gauge",
+        "Requests under way to a backend.",
+        |backend| backend.in_flight,
+        true,
+    );
+    family(
+        "shardgate_backend_failures_total",
+        "counter",
+        "Requests to a backend that failed; begins anew when a backend was not in use.",
+        |backend| backend.failures,
+        true,
+    );
+}
+
+fn refusal_metrics(out: &mut String, view: &View) {
+    use std::fmt::Write;
+    let name = "shardgate_refused_total";
+    let _ = writeln!(
+        out,
+        "# HELP {name} Requests refused, by reason.\n# TYPE {name} counter"
+    );
+    for (shard, numbers) in view.numbers.iter().enumerate() {
+        for (reason, count) in numbers.refused.all() {
+            let _ = writeln!(
+                out,
+                "{name}{{shard=\"{shard}\",reason=\"{reason}\"}} {count}"
+            );
+        }
+    }
 }
 
 /// All metrics in the Prometheus text format 0.0.4.
@@ -134,6 +268,12 @@ pub fn text(view: &View) -> String {
         "Connections ended by a time limit.",
         &engine(|c| c.deadlines_passed.value()),
     );
+    family(
+        "shardgate_allocations_total",
+        "counter",
+        "Times a shard asked the heap for memory.",
+        &engine(|c| c.allocations.value()),
+    );
     let snapshots = view.snapshots();
     let sessions: Vec<u64> = snapshots
         .iter()
@@ -157,6 +297,8 @@ pub fn text(view: &View) -> String {
         "Idle backend connections.",
         &idle,
     );
+    refusal_metrics(&mut out, view);
+    backend_metrics(&mut out, &view.backends());
     let mut merged = crate::telemetry::Latency::new();
     for snapshot in &snapshots {
         merged.add(&snapshot.latency);

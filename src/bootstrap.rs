@@ -97,6 +97,9 @@ async fn put_user_config(shard: &Rc<ShardState>, request: &Request, user: &str) 
             return plain(422, &text);
         }
     };
+    if config.names_credentials() {
+        return plain(422, "`auth` only counts in the local configuration file");
+    }
     let UserConfigStore::Redis(store) = shard.configs.store() else {
         return plain(
             409,

@@ -3,6 +3,7 @@
 mod config;
 mod demo;
 mod serve;
+mod status;
 mod token;
 
 use std::{
@@ -31,6 +32,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match invocation.command {
         Command::Serve => serve::run(&flags, &environment),
         Command::Demo { once } => demo::run(flags, once),
+        Command::Status { admin, json } => status::run(admin, json, &flags, &environment),
         Command::Config { action } => config::run(action, &flags, &environment),
         Command::Token { action } => token::run(&action, &flags, &environment),
         Command::Loadgen(rest) => {

@@ -5,6 +5,7 @@
 
 pub mod cache;
 pub mod compiled;
+pub mod credential;
 pub mod decode;
 pub mod document;
 pub mod encode;

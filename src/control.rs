@@ -2,9 +2,10 @@
 //! exist. It answers the shards' questions, watches files, serves the admin listener, and tells the
 //! shards when to drain. No shard ever waits for it without a limit.
 
+mod watch;
+
 use std::{
     net::SocketAddr,
-    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,21 +13,24 @@ use std::{
     time::Duration,
 };
 
+use crossbeam_channel::Sender;
 use shards::{EngineCounters, shard::ShardHandle};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
+pub use watch::Watched;
 
 use crate::{
-    admin, log,
-    prepare::read_documents,
+    admin,
+    bridge::Bridge,
+    config::document::Document,
+    log,
     shard_state::ToShard,
     telemetry::{Latency, Numbers},
-    upstream::resolve::{Answer, Question},
+    upstream::{
+        health::{self, BackendHealth},
+        resolve::{Answer, Question},
+    },
 };
 
-/// How long a change of files is left to settle before they are read.
-const SETTLE: Duration = Duration::from_millis(50);
-/// How often files are looked at all the same, should a change go unnoticed.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long a shard may take to report.
 const REPORT_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -63,30 +67,43 @@ pub struct View {
 impl View {
     /// Asks all shards how they are; those that do not answer in time are missing.
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        let (sender, receiver) = crossbeam_channel::bounded(self.handles.len());
-        let mut expected = 0;
-        for handle in &self.handles {
-            expected += usize::from(handle.post(ToShard::Report(sender.clone())).is_ok());
-        }
-        drop(sender);
-        let mut snapshots = Vec::with_capacity(expected);
-        while snapshots.len() < expected {
-            match receiver.recv_timeout(REPORT_PATIENCE) {
-                Ok(snapshot) => snapshots.push(snapshot),
-                Err(_) => break,
-            }
-        }
+        let mut snapshots = self.ask(ToShard::Report);
         snapshots.sort_by_key(|snapshot| snapshot.shard);
         snapshots
     }
 
+    /// How backends are, as far as the shards tell in time.
+    pub fn backends(&self) -> Vec<BackendHealth> {
+        health::together(self.ask(ToShard::Backends))
+    }
+
+    /// The answers of all shards that answer in time.
+    fn ask<T>(&self, question: impl Fn(Sender<T>) -> ToShard) -> Vec<T> {
+        let (sender, receiver) = crossbeam_channel::bounded(self.handles.len());
+        let mut expected = 0;
+        for handle in &self.handles {
+            expected += usize::from(handle.post(question(sender.clone())).is_ok());
+        }
+        drop(sender);
+        let mut answers = Vec::with_capacity(expected);
+        while answers.len() < expected {
+            match receiver.recv_timeout(REPORT_PATIENCE) {
+                Ok(answer) => answers.push(answer),
+                Err(_) => break,
+            }
+        }
+        answers
+    }
+
     /// Whether requests can be served: all shards answer and can ask their store, no drain.
     pub fn is_ready(&self) -> bool {
-        if self.is_draining.load(Ordering::Relaxed) {
-            return false;
-        }
-        let snapshots = self.snapshots();
-        snapshots.len() == self.handles.len()
+        !self.is_draining.load(Ordering::Relaxed) && self.is_ready_by(&self.snapshots())
+    }
+
+    /// The same, when the shards have answered already.
+    pub fn is_ready_by(&self, snapshots: &[Snapshot]) -> bool {
+        !self.is_draining.load(Ordering::Relaxed)
+            && snapshots.len() == self.handles.len()
             && snapshots.iter().all(|snapshot| snapshot.is_store_ready)
     }
 }
@@ -97,8 +114,14 @@ pub struct Tasks {
     pub view: View,
     /// The shards' questions.
     pub questions: mpsc::Receiver<Question>,
-    /// The file store's path.
-    pub documents: Option<PathBuf>,
+    /// What was read at the start and may change.
+    pub watched: Watched,
+    /// The file store's documents at start.
+    pub document: Arc<Document>,
+    /// Takes in the child processes of the documents.
+    pub bridge: Arc<Bridge>,
+    /// Asks to read all of it again.
+    pub reload: Arc<Notify>,
     /// The admin listener, bound.
     pub admin: Option<std::net::TcpListener>,
 }
@@ -112,13 +135,14 @@ pub fn run(tasks: Tasks, stop: tokio::sync::oneshot::Receiver<()>) -> std::io::R
         let Tasks {
             view,
             questions,
-            documents,
+            watched,
+            document,
+            bridge,
+            reload,
             admin,
         } = tasks;
         tokio::spawn(answer(view.clone(), questions));
-        if let Some(path) = documents {
-            tokio::spawn(watch(view.clone(), path));
-        }
+        watch::start(&view, watched, (document, bridge), reload);
         if let Some(listener) = admin {
             tokio::spawn(admin::serve(view, listener));
         }
@@ -148,112 +172,4 @@ async fn answer(view: View, mut questions: mpsc::Receiver<Question>) {
             }
         });
     }
-}
-
-/// Reads the documents again when they change and gives them to all shards. Documents that cannot
-/// be used change nothing.
-async fn watch(view: View, path: PathBuf) {
-    let (changed, mut changes) = mpsc::channel(1);
-    let _watcher = watcher(&path, changed);
-    let mut known = stamp(&path);
-    loop {
-        tokio::select! {
-            change = changes.recv() => {
-                if change.is_none() {
-                    // No watcher on this system: looking is all there is.
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
-            }
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
-        }
-        let mut now = stamp(&path);
-        if now == known {
-            continue;
-        }
-        // A writer may not be done: wait until two looks agree.
-        loop {
-            tokio::time::sleep(SETTLE / 2).await;
-            let again = stamp(&path);
-            if again == now {
-                break;
-            }
-            now = again;
-        }
-        known = now;
-        match read_documents(&path) {
-            Ok(document) => {
-                for finding in &document.findings {
-                    log::warn(|| finding.to_string());
-                }
-                let document = Arc::new(document);
-                for handle in &view.handles {
-                    if handle.post(ToShard::Document(document.clone())).is_err() {
-                        log::warn(|| "a shard does not take documents any more".to_owned());
-                    }
-                }
-                log::info(|| "user configurations were read again".to_owned());
-            }
-            Err(faults) => {
-                log::error(|| {
-                    format!(
-                        "user configurations stay as they were: {}",
-                        faults.join("; ")
-                    )
-                });
-            }
-        }
-    }
-}
-
-/// Watches the folder, because files are replaced by renames as a rule.
-fn watcher(path: &Path, changed: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
-    use notify::Watcher;
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        if event.is_ok_and(|event| !event.kind.is_access()) {
-            // A change is waiting to be looked at already, when the channel is full.
-            let _ = changed.try_send(());
-        }
-    })
-    .ok()?;
-    let folder = if path.is_dir() {
-        path.to_owned()
-    } else {
-        match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-            _ => PathBuf::from("."),
-        }
-    };
-    watcher
-        .watch(&folder, notify::RecursiveMode::NonRecursive)
-        .ok()?;
-    Some(watcher)
-}
-
-/// Names, sizes, times and inodes of the documents: different when one of them changed.
-fn stamp(path: &Path) -> Vec<(PathBuf, u64, Option<std::time::SystemTime>, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    let mut files: Vec<PathBuf> = if path.is_dir() {
-        std::fs::read_dir(path)
-            .map(|entries| {
-                entries
-                    .filter_map(|entry| Some(entry.ok()?.path()))
-                    .collect()
-            })
-            .unwrap_or_default()
-    } else {
-        vec![path.to_owned()]
-    };
-    files.sort();
-    files
-        .into_iter()
-        .filter_map(|file| {
-            let metadata = std::fs::metadata(&file).ok()?;
-            Some((
-                file,
-                metadata.len(),
-                metadata.modified().ok(),
-                metadata.ino(),
-            ))
-        })
-        .collect()
 }

@@ -10,10 +10,12 @@ use std::{
 use crate::{
     auth::{SignatureAlgorithm, SigningKey, VerificationKeys, load_or_create_secret},
     config::{
-        document::{Document, parse_document},
-        user_config::Severity,
+        document::{Document, parse_document_under},
+        user_config::{DocumentRules, Severity},
     },
-    settings::{RedisConnection, Settings, StoreSource, UpstreamMode},
+    settings::{
+        ClientCertificate, RedisConnection, Settings, StoreSource, TlsListen, UpstreamMode,
+    },
     tls::{self, Roots},
 };
 
@@ -30,10 +32,8 @@ pub struct Prepared {
     pub fingerprint_secret: Vec<u8>,
     /// Signs helper tokens, when the helpers are on.
     pub signing: Option<(SigningKey, SignatureAlgorithm)>,
-    /// TLS of the listener.
-    pub server_tls: Option<Arc<rustls::ServerConfig>>,
-    /// TLS to backends.
-    pub upstream_tls: Arc<rustls::ClientConfig>,
+    /// TLS of the listener and to backends, at the start.
+    pub tls: Tls,
     /// TLS to Redis.
     pub redis_tls: Option<Arc<rustls::ClientConfig>>,
     /// The file store's documents at start.
@@ -46,23 +46,13 @@ impl Prepared {
         let mut faults = Vec::new();
         let keys = keys(&settings, &mut faults);
         let signing = signing(&settings, &mut faults);
-        let server_tls = settings.listen.tls.as_ref().and_then(|listen| {
-            keep(
-                tls::server(&listen.certificate, &listen.private_key),
-                &mut faults,
-            )
-        });
-        let identity = match settings.upstream.mode {
-            UpstreamMode::PlainTextOrMtls | UpstreamMode::MtlsOnly => {
-                settings.upstream.client.as_ref()
-            }
-            UpstreamMode::TlsOnly | UpstreamMode::PlainTextOrTls => None,
-        };
-        let roots = Roots::SystemAnd(settings.upstream.trust_bundle.as_deref());
-        let upstream_tls = keep(tls::client(roots, identity), &mut faults);
+        let tls = TlsFiles::of(&settings)
+            .load()
+            .map_err(|lines| faults.extend(lines))
+            .ok();
         let redis_tls = redis_tls(&settings, &mut faults);
         let document = match &settings.store.source {
-            StoreSource::File(path) => match read_documents(path) {
+            StoreSource::File(path) => match read_documents(path, document_rules(&settings)) {
                 Ok(document) => document,
                 Err(lines) => {
                     faults.extend(lines);
@@ -80,17 +70,87 @@ impl Prepared {
         };
         let id_secret = secret("session.key");
         let fingerprint_secret = secret("principal.key");
-        match upstream_tls {
-            Some(upstream_tls) if faults.is_empty() => Ok(Self {
+        match tls {
+            Some(tls) if faults.is_empty() => Ok(Self {
                 settings: Arc::new(settings),
                 keys: Arc::new(keys),
                 id_secret,
                 fingerprint_secret,
                 signing,
-                server_tls,
-                upstream_tls,
+                tls,
                 redis_tls,
                 document: Arc::new(document),
+            }),
+            _ => Err(faults),
+        }
+    }
+}
+
+/// The files of the listener's TLS and of TLS to backends.
+#[derive(Debug, Clone, Default)]
+pub struct TlsFiles {
+    listen: Option<TlsListen>,
+    trust_bundle: Option<PathBuf>,
+    client: Option<ClientCertificate>,
+}
+
+/// What these files make.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// TLS of the listener.
+    pub server: Option<Arc<rustls::ServerConfig>>,
+    /// TLS to backends.
+    pub upstream: Arc<rustls::ClientConfig>,
+}
+
+impl TlsFiles {
+    /// The files these settings name.
+    pub fn of(settings: &Settings) -> Self {
+        let upstream = &settings.upstream;
+        let client = match upstream.mode {
+            UpstreamMode::PlainTextOrMtls | UpstreamMode::MtlsOnly => upstream.client.clone(),
+            UpstreamMode::TlsOnly | UpstreamMode::PlainTextOrTls => None,
+        };
+        Self {
+            listen: settings.listen.tls.clone(),
+            trust_bundle: upstream.trust_bundle.clone(),
+            client,
+        }
+    }
+
+    /// Where they are.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let listen = self.listen.iter();
+        let listen = listen.flat_map(|files| [&files.certificate, &files.private_key]);
+        let client = self.client.iter();
+        let client = client.flat_map(|files| [&files.certificate, &files.private_key]);
+        let all = listen.chain(client).chain(&self.trust_bundle);
+        all.cloned().collect()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.paths().is_empty()
+    }
+
+    /// Reads them.
+    ///
+    /// # Errors
+    /// A line for each that cannot be used.
+    pub fn load(&self) -> Result<Tls, Vec<String>> {
+        let mut faults = Vec::new();
+        let server = self.listen.as_ref().and_then(|files| {
+            keep(
+                tls::server(&files.certificate, &files.private_key),
+                &mut faults,
+            )
+        });
+        let roots = Roots::SystemAnd(self.trust_bundle.as_deref());
+        let upstream = keep(tls::client(roots, self.client.as_ref()), &mut faults);
+        match upstream {
+            Some(upstream) if faults.is_empty() => Ok(Tls {
+                server,
+                upstream: tls::for_http(upstream),
             }),
             _ => Err(faults),
         }
@@ -160,8 +220,15 @@ pub fn redis_tls(
     }
 }
 
+/// What the documents of these settings may ask for.
+pub fn document_rules(settings: &Settings) -> DocumentRules {
+    DocumentRules {
+        allow_stdio: settings.upstream.allow_stdio,
+    }
+}
+
 /// Reads a document, or all `*.json` of a folder in the order of their names.
-pub fn read_documents(path: &Path) -> Result<Document, Vec<String>> {
+pub fn read_documents(path: &Path, rules: DocumentRules) -> Result<Document, Vec<String>> {
     let unreadable = |path: &Path, error| vec![format!("{}: {error}", path.display())];
     let mut files: Vec<PathBuf> = if path.is_dir() {
         fs::read_dir(path)
@@ -182,7 +249,7 @@ pub fn read_documents(path: &Path) -> Result<Document, Vec<String>> {
         let label = file.display().to_string();
         match fs::read_to_string(&file) {
             Err(error) => faults.push(format!("{label}: {error}")),
-            Ok(text) => match parse_document(&text, &label) {
+            Ok(text) => match parse_document_under(rules, &text, &label) {
                 Ok(document) => documents.push((label, document)),
                 // Each names its file and place; warnings can wait until the document is usable.
                 Err(findings) => faults.extend(
@@ -198,7 +265,9 @@ pub fn read_documents(path: &Path) -> Result<Document, Vec<String>> {
         }
     }
     if faults.is_empty() {
-        Ok(Document::merge(documents))
+        let mut document = Document::merge(documents);
+        document.resolve_credentials(|name| std::env::var(name).ok());
+        Ok(document)
     } else {
         Err(faults)
     }

@@ -6,20 +6,21 @@ use std::{
     sync::Arc,
 };
 
-use shards::{Shard, deadline::now_ms};
+use shards::{Shard, alarm::Alarms, deadline::now_ms};
 
 use crate::{
     access::AccessRules,
-    auth::{FingerprintKey, Principal, TokenCache, TokenRules, VerificationKeys},
-    config::{cache::ConfigCache, document::Document},
+    auth::{FingerprintKey, Principal, ResourceMetadata, TokenCache, TokenRules, VerificationKeys},
+    config::{cache::ConfigCache, compiled::VirtualHost, document::Document},
     control::Snapshot,
     http::HeadLimits,
+    prepare::Tls,
     request::Forwarded,
     route::cursor::CursorKey,
     session::{IdKeys, SessionTable, streams::EventBudget},
     settings::{FailMode, Settings},
     telemetry::{Latency, Numbers},
-    upstream::{Upstream, resolve},
+    upstream::{Upstream, farewell::Farewells, health::TargetHealth, resolve},
 };
 
 /// What the control thread tells a shard.
@@ -31,10 +32,14 @@ pub enum ToShard {
     End,
     /// The file store's documents changed.
     Document(Arc<Document>),
+    /// Certificates changed: for new connections.
+    Tls(Tls),
     /// A name was resolved.
     Resolved(resolve::Answer),
     /// Somebody wants to know how things are.
     Report(crossbeam_channel::Sender<Snapshot>),
+    /// Or how backends are.
+    Backends(crossbeam_channel::Sender<Vec<TargetHealth>>),
 }
 
 /// One shard's state.
@@ -61,6 +66,8 @@ pub struct ShardState {
     pub id_keys: IdKeys,
     /// Key of list cursors.
     pub cursors: CursorKey,
+    /// Wakes the event streams that have been silent for a heartbeat's time.
+    pub heartbeats: Alarms,
     /// Bytes kept for clients that resume their streams.
     pub events: Rc<EventBudget>,
     /// Live sessions.
@@ -69,10 +76,14 @@ pub struct ShardState {
     pub configs: ConfigCache,
     /// The backend side.
     pub upstream: Upstream,
+    /// Where tokens are to be had, when the settings say so.
+    pub metadata: Option<ResourceMetadata>,
+    /// Backend sessions to be ended.
+    pub farewells: Farewells,
     /// What happens when some backends fail.
     pub fail_mode: FailMode,
     /// TLS of the TLS listener.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub tls: RefCell<Option<Arc<rustls::ServerConfig>>>,
     /// Index of the TLS listener group.
     pub tls_listener: Option<u8>,
     /// Counters.
@@ -102,6 +113,11 @@ impl ShardState {
         x ^= x >> 27;
         self.seed.set(x);
         x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Whether a request for all backends of `host` is refused when one of them fails.
+    pub fn fails_closed(&self, host: &VirtualHost) -> bool {
+        host.fail_mode.unwrap_or(self.fail_mode) == FailMode::Closed
     }
 
     /// Client connections this shard may have open: its share of the process's limit.

@@ -2,6 +2,8 @@
 
 pub mod latency;
 pub mod numbers;
+pub mod refused;
 
 pub use latency::Latency;
 pub use numbers::Numbers;
+pub use refused::Refused;

@@ -76,6 +76,13 @@ pub fn client(
     Ok(Arc::new(config))
 }
 
+/// The same client, which asks for HTTP/1.1 (RFC 7301).
+pub fn for_http(config: Arc<ClientConfig>) -> Arc<ClientConfig> {
+    let mut config = Arc::unwrap_or_clone(config);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
+}
+
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

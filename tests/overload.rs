@@ -1,6 +1,6 @@
 //! More than the gateway can take, and clients that take their time (reliability contract, section
-//! 8: promises 10 to 15): what is refused is refused at once and in words, what was taken is served,
-//! what it costs is bounded, and nothing is left of it.
+//! 8: promises 10 to 15): what is refused is refused at once and in words, what was taken is
+//! served, what it costs is bounded, and nothing is left of it.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,6 +19,8 @@ mod house;
 
 #[path = "overload/descriptors.rs"]
 mod descriptors;
+#[path = "overload/idle_streams.rs"]
+mod idle_streams;
 #[path = "overload/leaks.rs"]
 mod leaks;
 #[path = "overload/memory.rs"]

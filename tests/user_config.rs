@@ -13,13 +13,17 @@ use shardgate::config::encode::{ArrayLayout, encode_array, encode_map};
 use shardgate::config::user_config::{
     BackendConfig, BackendProtocol, Transport, UrlFault, UserConfig, VirtualHost,
 };
+use shardgate::settings::FailMode;
 
 const VHOST: &str = "c0ffee00f001f001deadbeefdeadbeef";
 
 fn one(key: &str, backend: BackendConfig) -> UserConfig {
-    let backends = [(key.to_owned(), backend)].into();
+    let host = VirtualHost {
+        backends: [(key.to_owned(), backend)].into(),
+        ..VirtualHost::default()
+    };
     UserConfig {
-        virtual_hosts: [(VHOST.to_owned(), VirtualHost { backends })].into(),
+        virtual_hosts: [(VHOST.to_owned(), host)].into(),
     }
 }
 
@@ -510,4 +514,22 @@ fn faults_do_not_repeat_the_content() {
     let fault = backend_of(backend).unwrap_err();
     let text = format!("{fault} {fault:?}");
     assert!(!text.contains("secret"), "{text}");
+}
+
+#[test]
+fn the_failure_mode_of_a_virtual_host_is_kept_where_it_has_a_place() {
+    let mut config = reference();
+    let plain = encode_map(&config);
+    let host = config.virtual_hosts.values_mut().next().unwrap();
+    host.failure_mode = Some(FailMode::Closed);
+    let written = encode_map(&config);
+    assert_eq!(read(&written), Ok(config.clone()));
+    // 1 + 12 bytes of the key, 1 + 6 of the word.
+    assert_eq!(written.len(), plain.len() + 20);
+    for layout in [ArrayLayout::Head, ArrayLayout::Seed] {
+        assert_eq!(
+            encode_array(&config, layout),
+            encode_array(&reference(), layout)
+        );
+    }
 }

@@ -35,6 +35,7 @@ pub(crate) fn run(flags: &Flags, environment: &Environment) -> ExitCode {
     announce(&gateway);
     loop {
         match signals.wait(Duration::from_millis(500)) {
+            Some(Signal::Hangup) => gateway.reload(),
             Some(signal) => {
                 complain(format_args!(
                     "{signal}: draining; a second signal ends at once"
@@ -84,7 +85,7 @@ fn announce(gateway: &Gateway) {
     }
     if let Some(address) = gateway.admin_address {
         say(format_args!(
-            "  admin on http://{address} (/livez /readyz /metrics)"
+            "  admin on http://{address} (/livez /readyz /status /metrics)"
         ));
     }
     if !becomes_ready(gateway) {
@@ -106,9 +107,28 @@ fn becomes_ready(gateway: &Gateway) -> bool {
     }
 }
 
-/// SIGTERM and SIGINT, waited for by a thread of their own.
+/// What an operator tells the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Signal {
+    /// Read everything again.
+    Hangup,
+    Interrupt,
+    Terminate,
+}
+
+impl std::fmt::Display for Signal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Hangup => "SIGHUP",
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        })
+    }
+}
+
+/// SIGHUP, SIGTERM and SIGINT, waited for by a thread of their own.
 struct Signals {
-    received: crossbeam_channel::Receiver<&'static str>,
+    received: crossbeam_channel::Receiver<Signal>,
 }
 
 impl Signals {
@@ -123,10 +143,12 @@ impl Signals {
             .spawn(move || {
                 runtime.block_on(async move {
                     use tokio::signal::unix::{SignalKind, signal};
-                    let both = signal(SignalKind::terminate())
-                        .and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
-                    let (mut term, mut interrupt) = match both {
-                        Ok(both) => both,
+                    let all = signal(SignalKind::terminate()).and_then(|term| {
+                        let interrupt = signal(SignalKind::interrupt())?;
+                        Ok((term, interrupt, signal(SignalKind::hangup())?))
+                    });
+                    let (mut term, mut interrupt, mut hangup) = match all {
+                        Ok(all) => all,
                         Err(error) => {
                             let _ = ready.send(Err(error));
                             return;
@@ -134,11 +156,12 @@ impl Signals {
                     };
                     let _ = ready.send(Ok(()));
                     loop {
-                        let name = tokio::select! {
-                            _ = term.recv() => "SIGTERM",
-                            _ = interrupt.recv() => "SIGINT",
+                        let signal = tokio::select! {
+                            _ = term.recv() => Signal::Terminate,
+                            _ = interrupt.recv() => Signal::Interrupt,
+                            _ = hangup.recv() => Signal::Hangup,
                         };
-                        if sender.send(name).is_err() {
+                        if sender.send(signal).is_err() {
                             return;
                         }
                     }
@@ -148,7 +171,7 @@ impl Signals {
         Ok(Self { received })
     }
 
-    fn wait(&self, limit: Duration) -> Option<&'static str> {
+    fn wait(&self, limit: Duration) -> Option<Signal> {
         self.received.recv_timeout(limit).ok()
     }
 
@@ -157,7 +180,8 @@ impl Signals {
         let watcher = std::thread::Builder::new()
             .name("second-signal".to_owned())
             .spawn(move || {
-                if self.received.recv().is_ok() {
+                let is_end = |signal: &Signal| *signal != Signal::Hangup;
+                if self.received.iter().any(|signal| is_end(&signal)) {
                     complain("second signal: ending now");
                     // The operator asked for it twice.
                     std::process::exit(1);

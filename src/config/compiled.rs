@@ -6,9 +6,14 @@
 use std::{collections::HashMap, rc::Rc, sync::Arc};
 
 use crate::{
-    config::user_config::{self, UserConfig, is_protected_header},
+    bridge::HEADER_PREFIX,
+    config::{
+        credential::Credential,
+        user_config::{self, Transport, UserConfig, is_protected_header},
+    },
     route::family::Family,
-    upstream::target::{Target, Targets},
+    settings::FailMode,
+    upstream::target::{Behind, OwnLines, Target, Targets},
 };
 
 /// One user's virtual hosts.
@@ -32,6 +37,8 @@ pub struct VirtualHost {
     pub is_single: bool,
     /// One key followed by `-` begins another: prefixes alone do not tell the backend.
     pub is_ambiguous: bool,
+    /// What happens when some backends fail, where it is not as the settings say.
+    pub fail_mode: Option<FailMode>,
 }
 
 /// One backend of a virtual host.
@@ -55,6 +62,10 @@ pub struct Backend {
     pub pass_headers: Vec<Box<str>>,
     /// Headers set on every request: lower-case name, value.
     pub add_headers: Vec<(Box<str>, Box<str>)>,
+    /// The gateway's own credential, set on every request, whatever the header rules say.
+    pub credential: Option<Credential>,
+    /// Header lines of the gateway's own, which no configuration changes.
+    pub own_lines: OwnLines,
 }
 
 /// The resources and templates of a backend that a caller may see and read: those with one of the
@@ -101,7 +112,9 @@ impl VirtualHost {
     fn new(name: &str, host: &user_config::VirtualHost, targets: &Targets) -> Self {
         let mut backends = Vec::with_capacity(host.backends.len());
         for (key, config) in &host.backends {
-            if !config.is_usable() {
+            // A credential that could not be fetched: without it the backend is not asked.
+            let is_keyless = config.auth.is_some() && config.credential.is_none();
+            if !config.is_usable() || is_keyless {
                 continue;
             }
             if let Some(backend) = Backend::new(key, config, targets) {
@@ -134,13 +147,21 @@ impl VirtualHost {
             aliases,
             is_single,
             is_ambiguous,
+            fail_mode: host.failure_mode,
         }
     }
 }
 
 impl Backend {
     fn new(key: &str, config: &user_config::BackendConfig, targets: &Targets) -> Option<Self> {
-        let (target, path) = targets.of_url(&config.url)?;
+        let (target, path, own_lines) = match config.transport {
+            Transport::StreamableHttp => {
+                let (target, path) = targets.of_url(&config.url)?;
+                (target, path, OwnLines::default())
+            }
+            Transport::Sse => targets.of_bridge(Behind::Sse(&config.url))?,
+            Transport::Stdio => targets.of_bridge(Behind::Stdio(config.stdio.as_ref()?))?,
+        };
         let mut alias_of: HashMap<Box<str>, Box<str>> = HashMap::new();
         // Ascending aliases, so the smallest one of a tool is kept.
         for (alias, original) in &config.tool_name_aliases {
@@ -153,9 +174,12 @@ impl Backend {
             .iter()
             .map(|name| name.to_ascii_lowercase())
             .collect();
+        let credential = config.credential.clone();
         let is_free = |name: &str| {
             !is_protected_header(name)
                 && name != "accept-encoding"
+                && credential.as_ref().is_none_or(|own| *own.name != *name)
+                && !name.starts_with(HEADER_PREFIX)
                 && !removed.iter().any(|gone| gone == name)
                 && is_token(name)
         };
@@ -188,6 +212,8 @@ impl Backend {
             }),
             pass_headers,
             add_headers,
+            credential,
+            own_lines,
         })
     }
 
@@ -196,6 +222,7 @@ impl Backend {
         Rc::ptr_eq(&self.target, &other.target)
             && self.path == other.path
             && self.add_headers == other.add_headers
+            && self.credential == other.credential
     }
 
     /// Whether callers may see and call the tool with this original name (contextforge.md 5.5).

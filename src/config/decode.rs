@@ -9,10 +9,12 @@ mod reader;
 
 use std::collections::BTreeMap;
 
+use super::credential::BackendAuth;
 use super::user_config::{
     BACKEND_FIELDS, BackendConfig, BackendProtocol, Transport, UrlFault, UserConfig, VirtualHost,
     check_url,
 };
+use crate::settings::FailMode;
 use reader::{Reader, Shape};
 
 /// Bounds of one user's configuration.
@@ -120,12 +122,15 @@ pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<UserConfig, DecodeF
         });
     }
     let mut reader = Reader::new(bytes, limits.item_count_max);
-    let virtual_hosts = sole_field(&mut reader, "virtual_hosts", |reader| {
+    let hosts = |reader: &mut Reader<'_>| {
         let count = reader.map_length()?;
         if count as usize > limits.virtual_host_count_max {
             return Err(DecodeFault::TooManyVirtualHosts);
         }
         keyed(reader, count, |reader| virtual_host(reader, limits))
+    };
+    let virtual_hosts = sole_field(&mut reader, "virtual_hosts", hosts, |reader, _| {
+        reader.skip()
     })?;
     Ok(UserConfig { virtual_hosts })
 }
@@ -134,14 +139,26 @@ fn virtual_host(
     reader: &mut Reader<'_>,
     limits: &DecodeLimits,
 ) -> Result<VirtualHost, DecodeFault> {
-    let backends = sole_field(reader, "backends", |reader| {
+    let backends = |reader: &mut Reader<'_>| {
         let count = reader.map_length()?;
         if count as usize > limits.backend_count_max {
             return Err(DecodeFault::TooManyBackends);
         }
         keyed(reader, count, backend)
+    };
+    let mut failure_mode = None;
+    let backends = sole_field(reader, "backends", backends, |reader, name| {
+        match name {
+            // As for `protocol`: a word that is not known says nothing.
+            "failure_mode" => failure_mode = reader.text_or_skip()?.and_then(FailMode::from_name),
+            _ => reader.skip()?,
+        }
+        Ok(())
     })?;
-    Ok(VirtualHost { backends })
+    Ok(VirtualHost {
+        backends,
+        failure_mode,
+    })
 }
 
 /// A structure of one field: a map that has it among others, or an array of just its value.
@@ -149,6 +166,7 @@ fn sole_field<'a, T>(
     reader: &mut Reader<'a>,
     field: &'static str,
     mut value: impl FnMut(&mut Reader<'a>) -> Result<T, DecodeFault>,
+    mut other: impl FnMut(&mut Reader<'a>, &str) -> Result<(), DecodeFault>,
 ) -> Result<T, DecodeFault> {
     let at = reader.position();
     let count = match reader.shape()? {
@@ -159,8 +177,9 @@ fn sole_field<'a, T>(
     let mut found = None;
     for _ in 0..count {
         let at = reader.position();
-        if reader.field_name()? != Some(field) {
-            reader.skip()?;
+        let name = reader.field_name()?.unwrap_or_default();
+        if name != field {
+            other(reader, name)?;
         } else if found.replace(value(reader)?).is_some() {
             return Err(DecodeFault::DuplicateField { at });
         }
@@ -236,6 +255,11 @@ fn backend_from_map(
             }
             "protocol" => {
                 backend.protocol = reader.text_or_skip()?.and_then(BackendProtocol::from_name);
+            }
+            // Not looked at: it makes the backend unusable, see `credential`.
+            "auth" => {
+                reader.skip()?;
+                backend.auth = Some(BackendAuth::Unread);
             }
             _ => reader.skip()?,
         }

@@ -30,7 +30,11 @@ pub fn encode_map(config: &UserConfig) -> Vec<u8> {
     writer.map(config.virtual_hosts.len());
     for (id, host) in &config.virtual_hosts {
         writer.text(id);
-        writer.map(1);
+        writer.map(1 + usize::from(host.failure_mode.is_some()));
+        if let Some(mode) = host.failure_mode {
+            writer.text("failure_mode");
+            writer.text(mode.name());
+        }
         writer.text("backends");
         writer.map(host.backends.len());
         for (key, backend) in &host.backends {
@@ -43,8 +47,8 @@ pub fn encode_map(config: &UserConfig) -> Vec<u8> {
 
 /// The upstream's own shape: structs are positional arrays.
 ///
-/// Each layout loses what it has no place for: `allowed_resource_uris` and `protocol` in both, the
-/// transport in HEAD's, the header rules in SEED's.
+/// Each layout loses what it has no place for: `failure_mode`, `allowed_resource_uris` and
+/// `protocol` in both, the transport in HEAD's, the header rules in SEED's.
 #[must_use]
 pub fn encode_array(config: &UserConfig, layout: ArrayLayout) -> Vec<u8> {
     let mut writer = Writer::default();

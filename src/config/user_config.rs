@@ -6,13 +6,20 @@
 
 mod address;
 mod check;
+mod stdio;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 pub use address::{UrlFault, check_url};
 pub use check::{Finding, Severity, is_protected_header};
+pub use stdio::{DocumentRules, StdioServer};
+pub(super) use stdio::{STDIO_FIELDS, StdioFields, of_user as stdio_servers_of};
+
+use super::credential::{BackendAuth, Credential};
+use crate::settings::FailMode;
 
 /// Everything one user may reach (contextforge.md section 3.2).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,10 +33,20 @@ pub struct UserConfig {
 pub struct VirtualHost {
     /// Backends by the key that prefixes their exposed names (contextforge.md section 5.3).
     pub backends: BTreeMap<String, BackendConfig>,
+    /// What happens when some of them fail; our extension, absent = as the settings say.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub failure_mode: Option<FailMode>,
 }
 
+/// The wire names of a virtual host's fields.
+pub(super) const HOST_FIELDS: [&str; 2] = ["backends", "failure_mode"];
+
 /// The wire names of a backend's fields. Each may stand once; the first one must stand.
-pub(super) const BACKEND_FIELDS: [&str; 12] = [
+pub(super) const BACKEND_FIELDS: [&str; 13] = [
     "url",
     "name",
     "passthrough_headers",
@@ -42,6 +59,7 @@ pub(super) const BACKEND_FIELDS: [&str; 12] = [
     "allowed_resource_uris",
     "transport",
     "protocol",
+    "auth",
 ];
 
 /// One MCP server behind a virtual host.
@@ -53,7 +71,7 @@ pub struct BackendConfig {
     /// Name for people; when empty, the backend's key is its name.
     #[serde(default)]
     pub name: String,
-    /// Absolute `http` or `https` address.
+    /// Absolute `http` or `https` address; of no meaning when the transport is stdio.
     pub url: String,
     /// Headers copied from the caller's request.
     #[serde(default)]
@@ -93,6 +111,19 @@ pub struct BackendConfig {
         deserialize_with = "present"
     )]
     pub protocol: Option<BackendProtocol>,
+    /// A credential of the gateway's own for the backend; our extension, of local files only.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub auth: Option<BackendAuth>,
+    /// What `auth` names, once it was fetched.
+    #[serde(skip)]
+    pub credential: Option<Credential>,
+    /// The child process behind it; only a document of the file store has one.
+    #[serde(skip)]
+    pub stdio: Option<Arc<StdioServer>>,
 }
 
 // An optional field may be left out, but contextforge.md section 3.2 makes no field nullable.
@@ -102,6 +133,17 @@ where
     T: Deserialize<'de>,
 {
     T::deserialize(deserializer).map(Some)
+}
+
+impl UserConfig {
+    /// Whether a backend is to be a child process that may not be started.
+    #[must_use]
+    pub fn has_unusable_child(&self) -> bool {
+        let hosts = self.virtual_hosts.values();
+        hosts
+            .flat_map(|host| host.backends.values())
+            .any(|backend| backend.transport == Transport::Stdio && backend.stdio.is_none())
+    }
 }
 
 impl BackendConfig {
@@ -218,6 +260,7 @@ mod tests {
             "allowed_resource_uris",
             "transport",
             "protocol",
+            "auth",
         ] {
             let text = format!(r#"{{"url":"http://a/","{field}":null}}"#);
             assert!(

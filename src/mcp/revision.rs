@@ -145,7 +145,9 @@ impl<'a> Fit<'a> {
     /// What another edit puts in place of the value at `span`.
     fn edited(&mut self, span: Span) -> Option<&'a [u8]> {
         let others = self.others;
-        let sorted = self.sorted.get_or_insert_with(|| others.sorted().into_vec());
+        let sorted = self
+            .sorted
+            .get_or_insert_with(|| others.sorted().into_vec());
         let at = sorted.partition_point(|(other, _)| other.start < span.start);
         let (other, bytes) = sorted.get(at)?;
         (*other == span).then_some(*bytes)

@@ -70,6 +70,7 @@ pub async fn serve(
             let served =
                 message_of_session(shard, &caller, session, message, started, &mut own).await;
             if let Err(refusal) = served {
+                shard.numbers.refused.count(&refusal);
                 let _ = own.refuse(&refusal).await;
             }
             own.into_body()

@@ -21,7 +21,6 @@ use crate::{
         BackendSession, Calls, Session, SessionCap, Streams,
         state::{BackendSet, OpenBackend},
     },
-    settings::FailMode,
     shard_state::ShardState,
     upstream::{CallFault, open, request::passed_head},
 };
@@ -59,7 +58,7 @@ pub async fn open(
 
     let patience = shard.upstream.limits.fan_out;
     let opened = open_backends(shard, &session, caller, patience).await;
-    if shard.fail_mode == FailMode::Closed
+    if shard.fails_closed(&caller.host)
         && let Some(fault) = opened.iter().find_map(|outcome| outcome.as_ref().err())
     {
         discard(shard, &session);
@@ -200,7 +199,8 @@ fn instructions(backends: &[(&str, &OpenBackend)]) -> String {
     let texts: Vec<(&str, String)> = backends
         .iter()
         .filter_map(|(key, open)| {
-            let text = json::unescape(open.instructions.as_deref()?)?;
+            let raw = open.instructions.take()?;
+            let text = json::unescape(&raw)?;
             (!text.is_empty()).then(|| (*key, text.into_owned()))
         })
         .collect();

@@ -2,8 +2,8 @@
 //!
 //! All pages of all backends are one page of ours, unless they are more than is asked of a backend
 //! at a time, or the operator wants smaller pages: then our cursor says where each backend stands.
-//! Backends that fail are left out and named in the result's `_meta`; they are not in the cursor, so
-//! no client loops for them (market.md S1).
+//! Backends that fail are left out and named in the result's `_meta`; they are not in the cursor,
+//! so no client loops for them (market.md S1).
 
 use std::{rc::Rc, time::Duration};
 
@@ -27,7 +27,6 @@ use crate::{
         calls::{ClientCall, Leg},
         state::OpenBackend,
     },
-    settings::FailMode,
     shard_state::ShardState,
     upstream::{
         CallFault,
@@ -74,7 +73,7 @@ pub async fn list(
     if let Some((_, fault)) = gathered.missing.first() {
         shard.numbers.lists_partial.add(1);
         open::join_late(shard, session, &caller.host);
-        if shard.fail_mode == FailMode::Closed {
+        if shard.fails_closed(&caller.host) {
             return Err(Refusal::Backend(id.into(), *fault));
         }
     }
@@ -433,7 +432,7 @@ impl Lister<'_, '_> {
             .upstream
             .ask(&backend.target, http, id.as_bytes(), manner)
             .await;
-        self.entry.end_leg(upstream_id);
+        self.entry.end_leg(open, upstream_id);
         let answer = asked?;
         // Some servers advertise a family that has nothing to list (market.md C3).
         if answer.error_code() == Some(-32601) {

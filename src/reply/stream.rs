@@ -4,9 +4,9 @@
 //! stream. What comes before is never held back: the client's stream begins with the first message,
 //! or with a heartbeat when the backend is silent for that long.
 //!
-//! A client that breaks off may resume (`Last-Event-ID`), so the backend is heard to its end without
-//! it. A backend that breaks off after an event id is resumed likewise; when it says `retry`, it
-//! wants to be polled (SEP-1699), and a client that knows polling is let go as well.
+//! A client that breaks off may resume (`Last-Event-ID`), so the backend is heard to its end
+//! without it. A backend that breaks off after an event id is resumed likewise; when it says
+//! `retry`, it wants to be polled (SEP-1699), and a client that knows polling is let go as well.
 
 use std::{pin::pin, rc::Rc, time::Duration};
 
@@ -243,8 +243,8 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
         self.write(&events).await
     }
 
-    /// The client's stream begins: where it can resume is the first thing it hears (mcp.md 1.2: only
-    /// from 2025-11-25 on; older clients read an empty event as JSON).
+    /// The client's stream begins: where it can resume is the first thing it hears (mcp.md 1.2:
+    /// only from 2025-11-25 on; older clients read an empty event as JSON).
     fn begin(&mut self, events: &mut Vec<u8>) {
         if self.log.is_some() {
             return;
@@ -279,10 +279,7 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
 
     /// Writes a part of the stream. A client that has gone may come back for what it missed.
     async fn write(&mut self, events: &[u8]) -> Result<(), Cut> {
-        if self.log.as_ref().is_some_and(|log| log.is_taken()) {
-            self.is_detached = true;
-        }
-        if self.is_detached {
+        if self.is_away() {
             return Ok(());
         }
         let mut out = self.shard.shard.buffers.take();
@@ -292,6 +289,16 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
             Err(ClientGone) => self.is_detached = true,
         }
         Ok(())
+    }
+
+    /// Whether the client does not listen here any more. When it has resumed elsewhere, this
+    /// connection is of no use to it.
+    fn is_away(&mut self) -> bool {
+        if !self.is_detached && self.log.as_ref().is_some_and(|log| log.is_taken()) {
+            self.is_detached = true;
+            self.reply.hang_up();
+        }
+        self.is_detached
     }
 
     fn frame(&mut self, out: &mut Vec<u8>, events: &[u8]) {
@@ -328,10 +335,7 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
 
     /// Writes the end of the stream.
     async fn end(&mut self, events: &[u8]) -> Result<(), Cut> {
-        if self.log.as_ref().is_some_and(|log| log.is_taken()) {
-            self.is_detached = true;
-        }
-        if self.is_detached {
+        if self.is_away() {
             return Ok(());
         }
         let mut out = self.shard.shard.buffers.take();
@@ -403,6 +407,8 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
         }
         // It may have gone by itself.
         let _ = self.end(&events).await;
+        // What it asks next must not wait for this call.
+        self.reply.hang_up();
         self.is_detached = true;
         Ok(())
     }

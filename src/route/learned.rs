@@ -78,10 +78,10 @@ impl Lesson {
 /// What a session knows from lists. It belongs to one state of the configuration.
 #[derive(Debug, Default)]
 pub struct Learned {
-    tools: Option<Lesson>,
-    resources: Option<Lesson>,
-    templates: Option<Lesson>,
-    prompts: Option<Lesson>,
+    tools: Option<Box<Lesson>>,
+    resources: Option<Box<Lesson>>,
+    templates: Option<Box<Lesson>>,
+    prompts: Option<Box<Lesson>>,
 }
 
 impl Learned {
@@ -102,7 +102,7 @@ impl Learned {
     /// Takes in a whole list, or the first page of one, in place of what was known.
     pub fn replace(&mut self, family: Family, lesson: Lesson) {
         if let Some(place) = self.place_of(family) {
-            *place = Some(lesson);
+            *place = Some(Box::new(lesson));
         }
     }
 
@@ -111,7 +111,7 @@ impl Learned {
         if let Some(place) = self.place_of(family) {
             match place {
                 Some(known) => known.extend(family, lesson),
-                None => *place = Some(lesson),
+                None => *place = Some(Box::new(lesson)),
             }
         }
     }
@@ -141,16 +141,16 @@ impl Learned {
 
     fn of(&self, family: Family) -> Option<&Lesson> {
         match family {
-            Family::Tools => self.tools.as_ref(),
-            Family::Resources => self.resources.as_ref(),
-            Family::Templates => self.templates.as_ref(),
-            Family::Prompts => self.prompts.as_ref(),
+            Family::Tools => self.tools.as_deref(),
+            Family::Resources => self.resources.as_deref(),
+            Family::Templates => self.templates.as_deref(),
+            Family::Prompts => self.prompts.as_deref(),
             Family::Tasks => None,
         }
     }
 
     /// Nothing is learned of tasks: their ids name the backend.
-    fn place_of(&mut self, family: Family) -> Option<&mut Option<Lesson>> {
+    fn place_of(&mut self, family: Family) -> Option<&mut Option<Box<Lesson>>> {
         match family {
             Family::Tools => Some(&mut self.tools),
             Family::Resources => Some(&mut self.resources),

@@ -116,7 +116,6 @@ pub enum BackendLink {
 }
 
 /// What was agreed with a backend.
-#[derive(Debug)]
 pub struct OpenBackend {
     /// The backend's own session id, if it gave one.
     pub session_id: Option<Box<[u8]>>,
@@ -124,12 +123,21 @@ pub struct OpenBackend {
     pub version: Version,
     /// Its capabilities, raw JSON.
     pub capabilities: Box<[u8]>,
-    /// Its instructions, raw JSON string.
-    pub instructions: Option<Box<[u8]>>,
+    /// Its instructions, raw JSON string, until the client has been told.
+    pub instructions: RefCell<Option<Box<[u8]>>>,
     /// Request head up to and including `content-length: `, ready to send.
     pub head: Box<[u8]>,
     /// It has no event stream of its own.
     pub is_mute: Cell<bool>,
+}
+
+/// Without the head, which may hold a credential.
+impl std::fmt::Debug for OpenBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenBackend")
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
 }
 
 impl BackendSession {
@@ -208,13 +216,7 @@ impl Session {
     /// Whether the client has subscribed to this resource of a backend, or to one it lies under
     /// (mcp.md 3.4, 13).
     pub fn is_subscribed(&self, backend: &str, uri: &str) -> bool {
-        let all = self.subscriptions.borrow();
-        all.iter().any(|(key, known)| {
-            **key == *backend
-                && uri.strip_prefix(&**known).is_some_and(|rest| {
-                    rest.is_empty() || known.ends_with('/') || rest.starts_with(['/', '#', '?'])
-                })
-        })
+        is_subscribed(&self.subscriptions.borrow(), backend, uri)
     }
 
     /// The URIs its client has subscribed to at a backend.
@@ -273,5 +275,40 @@ impl Session {
     /// All backend sessions, in order.
     pub fn all_backends(&self) -> Vec<Rc<BackendSession>> {
         self.backends.borrow().sessions.clone()
+    }
+}
+
+fn is_subscribed(all: &[(Box<str>, Box<str>)], backend: &str, uri: &str) -> bool {
+    all.iter().any(|(key, known)| {
+        **key == *backend
+            && uri.strip_prefix(&**known).is_some_and(|rest| {
+                rest.is_empty() || known.ends_with('/') || rest.starts_with(['/', '#', '?'])
+            })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a session costs while nothing happens (bytes; what it points to comes on top). A limit
+    /// to be raised knowingly: every session pays.
+    #[test]
+    fn an_idle_session_is_small() {
+        assert!(size_of::<Session>() <= 600, "{}", size_of::<Session>());
+        assert!(size_of::<BackendSession>() <= 96);
+        assert!(size_of::<OpenBackend>() <= 96);
+    }
+
+    #[test]
+    fn updates_of_what_lies_under_a_subscription_count() {
+        let all = RefCell::new(vec![(Box::from("a"), Box::from("x://dir"))]);
+        let is_in = |backend, uri| is_subscribed(&all.borrow(), backend, uri);
+        for uri in ["x://dir", "x://dir/file", "x://dir#part", "x://dir?q"] {
+            assert!(is_in("a", uri), "{uri}");
+        }
+        for (backend, uri) in [("a", "x://directory"), ("b", "x://dir"), ("a", "x://")] {
+            assert!(!is_in(backend, uri), "{backend} {uri}");
+        }
     }
 }

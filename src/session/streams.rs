@@ -2,8 +2,8 @@
 //! log a client resumes them from (`Last-Event-ID`, mcp.md 1.2).
 //!
 //! Each message goes to one stream only. An event id is `g3-7` or `c3-7`: the seventh event of the
-//! third stream, a GET stream or a call's. What is kept for resuming is bounded in number, bytes and
-//! age for a session, and in bytes for a shard; what fell out of the log is not replayed.
+//! third stream, a GET stream or a call's. What is kept for resuming is bounded in number, bytes
+//! and age for a session, and in bytes for a shard; what fell out of the log is not replayed.
 
 use std::{
     cell::{Cell, RefCell},

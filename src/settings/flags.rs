@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -120,6 +121,16 @@ pub enum Command {
         /// End after the first answered call instead of staying up.
         #[arg(long)]
         once: bool,
+    },
+    /// Ask a running gateway how it and its backends are; ends with 0 when all is well, 1 when
+    /// something is not, 2 when nobody answers.
+    Status {
+        /// Its admin listener; by default where the settings would have it.
+        #[arg(long, value_name = "IP:PORT")]
+        admin: Option<SocketAddr>,
+        /// As one JSON object.
+        #[arg(long)]
+        json: bool,
     },
     /// Check, describe, write or read user configurations.
     #[command(arg_required_else_help = true)]
@@ -295,6 +306,7 @@ fn definition() -> clap::Command {
         .mut_subcommand("serve", |serve| {
             with_settings(serve, &Section::ALL).after_help(StyledStr::from(SERVE_EXAMPLES))
         })
+        .mut_subcommand("status", |status| with_settings(status, &[]))
         .mut_subcommand("demo", |demo| with_settings(demo, &DEMO_SECTIONS))
         .mut_subcommand("config", |config| {
             config

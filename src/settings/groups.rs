@@ -4,6 +4,7 @@
 //! them is `checks.rs`. Units stand in the names or in the type.
 
 use super::secret::Secret;
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -97,6 +98,10 @@ pub struct Access {
     /// Hosts that requests may be for, lower case, any port when none is named; with none the
     /// host is not checked (contract contextforge 1.6).
     pub hosts: Vec<String>,
+    /// Scheme and authority clients know the gateway by.
+    pub public_url: Option<String>,
+    /// Issuers clients get their tokens from.
+    pub authorization_servers: Vec<String>,
     /// The virtual host of requests whose path names none.
     pub default_virtual_host: Option<String>,
 }
@@ -175,10 +180,14 @@ pub struct Upstream {
     pub trust_bundle: Option<PathBuf>,
     /// What this client shows; there in the modes that need it.
     pub client: Option<ClientCertificate>,
+    /// Requests one shard has under way to one backend.
+    pub concurrency_max: u32,
     /// Idle connections one shard keeps to one backend.
     pub idle_per_backend_max: usize,
     /// What happens when some backends of a virtual host fail.
     pub fail_mode: FailMode,
+    /// Child processes of local configuration files are started.
+    pub allow_stdio: bool,
     /// Run plugins from the plugin document.
     pub plugins: bool,
 }
@@ -198,13 +207,31 @@ pub enum UpstreamMode {
 }
 
 /// What happens when some backends of a virtual host fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum FailMode {
     /// The others are served.
     #[default]
     Open,
     /// The request is refused.
     Closed,
+}
+
+impl FailMode {
+    /// The word in settings and configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
+
+    /// Reads the word.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Open, Self::Closed]
+            .into_iter()
+            .find(|one| one.name() == name)
+    }
 }
 
 /// Bounds in bytes and counts.
@@ -232,6 +259,8 @@ pub struct Limits {
     pub sessions_max: usize,
     /// Live sessions of one principal; at most `sessions_max`.
     pub sessions_per_principal_max: usize,
+    /// Child processes of stdio backends.
+    pub stdio_children_max: usize,
     /// `Mcp-*` headers of a request (contract contextforge 1.6).
     pub standard_header_count_max: usize,
     /// Longest value of an `Mcp-*` header (contract contextforge 1.6).

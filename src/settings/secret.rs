@@ -46,7 +46,7 @@ impl Secret {
     }
 
     /// Reads a secret file; one line break at its end is an editor's and not the secret's.
-    pub(super) fn from_file(path: &Path) -> Result<Self, String> {
+    pub(crate) fn from_file(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let mut bytes =
             std::fs::read(path).map_err(|error| format!("cannot read {shown}: {error}"))?;

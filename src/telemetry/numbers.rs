@@ -2,12 +2,16 @@
 
 use shards::counters::Counter;
 
+use super::Refused;
+
 macro_rules! numbers {
     ($($(#[doc = $doc:literal])* $name:ident => $metric:literal),+ $(,)?) => {
         /// Counters of one shard, as the gateway sees them.
         #[derive(Debug, Default)]
         pub struct Numbers {
             $($(#[doc = $doc])* pub $name: Counter,)+
+            /// Requests refused, by reason.
+            pub refused: Refused,
         }
 
         impl Numbers {
@@ -26,8 +30,6 @@ numbers! {
     calls => "shardgate_calls_total",
     /// tools/call requests that ended without a backend's answer.
     calls_failed => "shardgate_calls_failed_total",
-    /// Requests refused before any backend was asked.
-    refused => "shardgate_refused_total",
     /// Requests without a valid token.
     unauthorized => "shardgate_unauthorized_total",
     /// Tokens whose signature was verified, not found in the cache.

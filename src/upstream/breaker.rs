@@ -16,6 +16,28 @@ pub struct Breaker {
     is_probing: Cell<bool>,
 }
 
+/// Where a breaker stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// The target is asked.
+    Closed,
+    /// The next attempt, or one under way, decides.
+    HalfOpen,
+    /// The target is not asked.
+    Open,
+}
+
+impl State {
+    /// Short name for metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::HalfOpen => "half_open",
+            Self::Open => "open",
+        }
+    }
+}
+
 impl Breaker {
     /// Whether an attempt may be made at `now_ms`. When it has been open for its time, this lets
     /// one attempt through and stays open for the others.
@@ -56,6 +78,17 @@ impl Breaker {
         }
     }
 
+    /// Where it stands at `now_ms`.
+    pub fn state(&self, now_ms: u64) -> State {
+        if self.failures.get() < FAILURES_MAX {
+            State::Closed
+        } else if self.is_probing.get() || now_ms >= self.open_until_ms.get() {
+            State::HalfOpen
+        } else {
+            State::Open
+        }
+    }
+
     /// Whether it is open at `now_ms`.
     pub fn is_open(&self, now_ms: u64) -> bool {
         self.failures.get() >= FAILURES_MAX && now_ms < self.open_until_ms.get()
@@ -74,12 +107,17 @@ mod tests {
             breaker.failed(now);
         }
         assert!(!breaker.admit(10) && breaker.is_open(10));
+        assert_eq!(breaker.state(10), State::Open);
+        assert_eq!(breaker.state(1_002), State::HalfOpen);
         assert!(breaker.admit(1_002), "its time is over: one probe");
+        assert_eq!(breaker.state(1_003), State::HalfOpen);
         assert!(!breaker.admit(1_003), "only one");
         breaker.failed(1_500);
+        assert_eq!(breaker.state(1_500), State::Open);
         assert!(!breaker.admit(3_000), "open for twice as long");
         assert!(breaker.admit(3_500));
         breaker.succeeded();
+        assert_eq!(breaker.state(3_501), State::Closed);
         assert!(breaker.admit(3_501) && breaker.admit(3_502));
     }
 

@@ -1,6 +1,6 @@
 //! A connection to a target: from its pool, or a new one under the connection mode.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use rustls::{ClientConfig, pki_types::ServerName};
 use shards::{Deadlines, Stream, clock::coarse_ms, deadline::now_ms};
@@ -33,6 +33,8 @@ pub struct UpstreamLimits {
     pub client_answer: Duration,
     /// A silent time after which an event stream gets a heartbeat.
     pub heartbeat: Duration,
+    /// Exchanges with a target under way.
+    pub in_flight_max: u32,
     /// Idle connections kept for a target.
     pub idle_per_target_max: usize,
     /// How long they are kept, ms.
@@ -51,7 +53,7 @@ pub struct Upstream {
     /// Which schemes are allowed.
     pub mode: UpstreamMode,
     /// Client side of TLS, with the client certificate in the mTLS modes.
-    pub tls: Arc<ClientConfig>,
+    pub tls: RefCell<Arc<ClientConfig>>,
     /// Limits.
     pub limits: UpstreamLimits,
     /// Names to addresses.
@@ -63,7 +65,7 @@ pub struct Upstream {
 impl Upstream {
     /// Whether the mode lets us speak to `target` at all (contextforge.md 1.3).
     fn is_allowed(&self, target: &Target) -> bool {
-        target.is_tls
+        target.is_private
             || matches!(
                 self.mode,
                 UpstreamMode::PlainTextOrTls | UpstreamMode::PlainTextOrMtls
@@ -87,8 +89,9 @@ impl Upstream {
             return Err(CallFault::CircuitOpen);
         }
         let result = Box::pin(self.dial_now(target)).await;
-        if result.is_err() {
+        if let Err(fault) = result {
             target.breaker.failed(now_ms());
+            target.remember(fault);
         }
         result
     }
@@ -121,7 +124,8 @@ impl Upstream {
         let name =
             ServerName::try_from(target.host.to_string()).map_err(|_| CallFault::TlsFailed)?;
         stream.deadline().arm(self.limits.connect);
-        let link = Link::connect_tls(stream, self.tls.clone(), name)
+        let tls = self.tls.borrow().clone();
+        let link = Link::connect_tls(stream, tls, name)
             .await
             .map_err(|_| CallFault::TlsFailed)?;
         link.deadline().disarm();

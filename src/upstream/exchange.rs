@@ -8,7 +8,12 @@ use shards::{clock::coarse_ms, deadline::now_ms};
 use crate::{
     http::{Parsed, ResponseHead, parse_response},
     link::Link,
-    upstream::{CallFault, Upstream, body::BodyReader, cancel::Cancel, target::Target},
+    upstream::{
+        CallFault, Upstream,
+        body::BodyReader,
+        cancel::Cancel,
+        target::{Seat, Target},
+    },
 };
 
 /// Bytes of a reply's head at the most.
@@ -29,7 +34,7 @@ pub struct Exchange {
     pub link: Link,
     /// The body.
     pub body: BodyReader,
-    target: Rc<Target>,
+    seat: Seat,
 }
 
 /// How to treat one request.
@@ -65,6 +70,12 @@ impl Upstream {
         manner: Manner<'_>,
         buffer: Vec<u8>,
     ) -> Result<(Exchange, Vec<u8>), CallFault> {
+        // A stream of a backend lasts as long as its session: only what waits for a reply counts.
+        let seat = if request.starts_with(b"GET ") {
+            Seat::beside(target)
+        } else {
+            Seat::take(target, self.limits.in_flight_max).ok_or(CallFault::Busy)?
+        };
         let mut buffer = Some(buffer);
         let mut is_second = false;
         loop {
@@ -107,7 +118,7 @@ impl Upstream {
                         session_id,
                         link,
                         body,
-                        target: target.clone(),
+                        seat,
                     };
                     return Ok((exchange, request));
                 }
@@ -133,10 +144,17 @@ impl Upstream {
                     if fault == CallFault::FirstByteTimeout && manner.is_lateness_telling {
                         target.breaker.failed(now_ms());
                     }
+                    target.remember(fault);
                     return Err(fault);
                 }
             }
         }
+    }
+
+    /// Keeps in mind that the reply was of no use.
+    pub(super) fn failed(exchange: &Exchange, fault: CallFault) -> CallFault {
+        exchange.seat.target.remember(fault);
+        fault
     }
 
     /// Ends an exchange: its connection is kept when the reply was read to the end, nothing follows
@@ -146,14 +164,15 @@ impl Upstream {
             head,
             mut link,
             body,
-            target,
+            seat,
             ..
         } = exchange;
         let has_excess =
             body.has_excess() || link.holds_input() || (body.is_full() && link.has_input());
         if head.keep_alive && body.is_done() && !has_excess && !link.deadline().has_passed() {
             link.deadline().renew();
-            target.put_idle(link, coarse_ms(), self.limits.idle_per_target_max);
+            seat.target
+                .put_idle(link, coarse_ms(), self.limits.idle_per_target_max);
         }
         body.into_buffer()
     }

@@ -22,6 +22,9 @@ pub enum CallFault {
     /// The target failed often just now.
     #[error("the backend failed repeatedly and is not asked for a while")]
     CircuitOpen,
+    /// As many exchanges with the target are under way as there may be.
+    #[error("the backend has too many calls under way")]
+    Busy,
     /// The connection ended before a reply.
     #[error("the backend closed the connection before it answered")]
     ClosedBeforeReply,
@@ -88,6 +91,7 @@ impl CallFault {
             Self::ConnectTimeout => "connect_timeout",
             Self::TlsFailed => "tls_failed",
             Self::CircuitOpen => "circuit_open",
+            Self::Busy => "backend_busy",
             Self::ClosedBeforeReply => "closed_before_reply",
             Self::ClosedInReply => "closed_in_reply",
             Self::FirstByteTimeout => "first_byte_timeout",

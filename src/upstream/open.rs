@@ -4,7 +4,11 @@
 //! Opening runs as a task of its own, so that a caller's patience and the opening's are two things:
 //! a backend that is late joins when it is ready, and nobody opens twice.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use shards::{deadline::now_ms, notify::Event, spawn};
@@ -17,6 +21,7 @@ use crate::{
     upstream::{
         CallFault,
         exchange::{Manner, Repeat},
+        farewell::{Goodbye, farewell},
         listen, log_level, request,
     },
 };
@@ -196,10 +201,12 @@ async fn initialize(
     let open = OpenBackend {
         version,
         capabilities: answer.result_member("capabilities").unwrap_or(b"{}").into(),
-        instructions: answer
-            .result_member("instructions")
-            .filter(|raw| raw.starts_with(b"\""))
-            .map(Box::from),
+        instructions: RefCell::new(
+            answer
+                .result_member("instructions")
+                .filter(|raw| raw.starts_with(b"\""))
+                .map(Box::from),
+        ),
         head: head.clone().into(),
         session_id: answer.session_id,
         is_mute: Cell::new(false),
@@ -333,15 +340,14 @@ pub fn end_all(shard: &Rc<ShardState>, session: &Session) {
     for (index, link) in set.sessions.iter().enumerate() {
         let Some(open) = link.open() else { continue };
         link.forget(&open);
-        let (shard, host) = (shard.clone(), set.host.clone());
-        let pass = shard.shard.gate.enter();
-        let client_head = session.opening_head.clone();
-        spawn(async move {
-            let backend = &host.backends[index];
-            let (id, version) = (open.session_id.as_deref(), Some(open.version));
-            end(&shard, backend, id, version, &client_head).await;
-            drop(pass);
-        });
+        let goodbye = Goodbye {
+            host: set.host.clone(),
+            index,
+            open,
+            client_head: session.opening_head.clone(),
+            pass: shard.shard.gate.enter(),
+        };
+        farewell(shard, goodbye);
     }
 }
 

@@ -72,8 +72,12 @@ fn start(
     if let Some(version) = version.filter(|version| *version >= Version::V2025_06_18) {
         field(out, b"mcp-protocol-version", version.name().as_bytes());
     }
+    out.extend_from_slice(&backend.own_lines.0);
     for (name, value) in &backend.add_headers {
         field(out, name.as_bytes(), value.as_bytes());
+    }
+    if let Some(own) = &backend.credential {
+        field(out, own.name.as_bytes(), own.value.bytes());
     }
 }
 

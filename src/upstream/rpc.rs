@@ -143,6 +143,11 @@ impl Upstream {
     /// Judges the head of a reply to a request. An HTTP error is read, to tell a lost session and a
     /// JSON-RPC error that came with it from a plain refusal.
     pub async fn form(&self, exchange: &mut Exchange) -> Result<ReplyForm, CallFault> {
+        let form = self.judged(exchange).await;
+        form.map_err(|fault| Self::failed(exchange, fault))
+    }
+
+    async fn judged(&self, exchange: &mut Exchange) -> Result<ReplyForm, CallFault> {
         let head = &exchange.head;
         match (head.status, head.content) {
             (200, ContentKind::Json) => Ok(ReplyForm::Json),

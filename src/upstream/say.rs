@@ -1,4 +1,5 @@
-//! What backends are told without being asked for a reply: answers to their requests, notifications.
+//! What backends are told without being asked for a reply: answers to their requests, and
+//! notifications.
 
 use std::{rc::Rc, time::Duration};
 

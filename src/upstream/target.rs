@@ -8,9 +8,17 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     rc::Rc,
+    sync::Arc,
 };
 
-use crate::{link::Link, upstream::breaker::Breaker};
+use shards::deadline::now_ms;
+
+use crate::{
+    bridge::{Bridge, SECRET_HEADER, URL_HEADER},
+    config::user_config::StdioServer,
+    link::Link,
+    upstream::{CallFault, breaker::Breaker},
+};
 
 /// Connections younger than this in the pool are taken without asking the kernel whether the other
 /// side has closed.
@@ -21,12 +29,17 @@ const TRUSTED_MS: u64 = 5;
 pub struct Target {
     /// Whether it is spoken to in TLS.
     pub is_tls: bool,
+    /// Whether nobody on the way can read along, which the connection mode may ask for: TLS, or
+    /// what is behind the bridge is TLS or a child process.
+    pub is_private: bool,
     /// Host name or address, no brackets.
     pub host: Box<str>,
     /// Port.
     pub port: u16,
     /// The `Host` header's value.
     pub authority: Box<str>,
+    /// What an operator knows it by: scheme and authority, or a child's virtual host and key.
+    pub name: Box<str>,
     /// Fails fast when the target does.
     pub breaker: Breaker,
     /// Its addresses and until when they hold, ms.
@@ -35,6 +48,12 @@ pub struct Target {
     next_id: Cell<u64>,
     /// Connections opened, for the reuse ratio.
     pub opened_count: Cell<u64>,
+    /// Exchanges under way, backends' own streams not counted.
+    pub in_flight: Cell<u32>,
+    /// Exchanges that failed.
+    pub fault_count: Cell<u64>,
+    /// How the last one failed, and when, ms.
+    pub last_fault: Cell<Option<(CallFault, u64)>>,
 }
 
 #[derive(Debug)]
@@ -44,9 +63,45 @@ struct Idle {
 }
 
 impl Target {
+    fn new(is_tls: bool, host: &str, port: u16, authority: String) -> Self {
+        let scheme = if is_tls { "https" } else { "http" };
+        Self {
+            name: format!("{scheme}://{authority}").into(),
+            is_tls,
+            is_private: is_tls,
+            host: host.into(),
+            port,
+            authority: authority.into(),
+            breaker: Breaker::default(),
+            addresses: RefCell::default(),
+            idle: RefCell::default(),
+            next_id: Cell::new(1),
+            opened_count: Cell::new(0),
+            in_flight: Cell::new(0),
+            fault_count: Cell::new(0),
+            last_fault: Cell::new(None),
+        }
+    }
+
     /// A request id not used here before.
     pub fn next_id(&self) -> u64 {
         self.next_id.replace(self.next_id.get() + 1)
+    }
+
+    /// Keeps in mind how an exchange failed, if that says something about the target.
+    pub fn remember(&self, fault: CallFault) {
+        let is_ours = matches!(
+            fault,
+            CallFault::Busy
+                | CallFault::CircuitOpen
+                | CallFault::PlainTextForbidden
+                | CallFault::Cancelled
+                | CallFault::SessionLost
+        );
+        if !is_ours {
+            self.fault_count.set(self.fault_count.get() + 1);
+            self.last_fault.set(Some((fault, now_ms())));
+        }
     }
 
     /// An idle connection that still stands, if there is one.
@@ -86,16 +141,117 @@ impl Target {
     }
 }
 
+/// A place among the exchanges with a target, free again when dropped.
+#[derive(Debug)]
+pub struct Seat {
+    /// The target.
+    pub target: Rc<Target>,
+    is_counted: bool,
+}
+
+impl Seat {
+    /// A place, if fewer than `max` are taken.
+    pub fn take(target: &Rc<Target>, max: u32) -> Option<Self> {
+        let taken = target.in_flight.get();
+        if taken >= max {
+            return None;
+        }
+        target.in_flight.set(taken + 1);
+        Some(Self {
+            target: target.clone(),
+            is_counted: true,
+        })
+    }
+
+    /// A place beside the counted ones.
+    pub fn beside(target: &Rc<Target>) -> Self {
+        Self {
+            target: target.clone(),
+            is_counted: false,
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if self.is_counted {
+            self.target.in_flight.set(self.target.in_flight.get() - 1);
+        }
+    }
+}
+
 /// All targets of a shard.
 #[derive(Debug, Default)]
 pub struct Targets {
     known: RefCell<HashMap<Address, Rc<Target>>>,
+    bridge: Option<Arc<Bridge>>,
 }
 
-/// Whether with TLS, host, port.
+/// Whether with TLS, host, port; behind the bridge the server's own name, and no port.
 type Address = (bool, Box<str>, u16);
 
+/// What is behind the bridge.
+#[derive(Debug, Clone, Copy)]
+pub enum Behind<'a> {
+    /// An HTTP+SSE server, by its absolute `http` or `https` URL.
+    Sse(&'a str),
+    /// A child process.
+    Stdio(&'a StdioServer),
+}
+
+/// Header lines of the gateway's own.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct OwnLines(pub Box<[u8]>);
+
+/// There are secrets in them.
+impl std::fmt::Debug for OwnLines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OwnLines(***)")
+    }
+}
+
 impl Targets {
+    /// None yet; what other transports lead to is behind `bridge`.
+    pub fn new(bridge: Arc<Bridge>) -> Self {
+        Self {
+            known: RefCell::default(),
+            bridge: Some(bridge),
+        }
+    }
+
+    /// The target of a server behind the bridge, the path there, and the lines each request needs.
+    /// Each server has a target of its own: when it fails, the others are asked all the same.
+    pub fn of_bridge(&self, behind: Behind<'_>) -> Option<(Rc<Target>, Box<str>, OwnLines)> {
+        let door = self.bridge.as_ref()?.door()?;
+        let mut lines = format!("{SECRET_HEADER}: {}\r\n", door.secret);
+        let (key, path, is_private, name): (&str, Box<str>, bool, String) = match behind {
+            Behind::Sse(url) => {
+                lines.push_str(&format!("{URL_HEADER}: {url}\r\n"));
+                let parsed = url::Url::parse(url).ok()?;
+                let name = format!("sse+{}", parsed.origin().ascii_serialization());
+                (url, "/sse".into(), parsed.scheme() == "https", name)
+            }
+            Behind::Stdio(server) => {
+                let path = format!("/stdio/{}", server.id).into();
+                (&server.id, path, true, format!("stdio:{}", server.label))
+            }
+        };
+        let host = door.address.ip().to_string();
+        let target = self
+            .known
+            .borrow_mut()
+            .entry((false, key.into(), 0))
+            .or_insert_with(|| {
+                Rc::new(Target {
+                    is_private,
+                    name: name.into(),
+                    ..Target::new(false, &host, door.address.port(), door.address.to_string())
+                })
+            })
+            .clone();
+        Some((target, path, OwnLines(lines.into_bytes().into())))
+    }
+
     /// The target of an absolute `http` or `https` URL, and the path and query to ask there.
     pub fn of_url(&self, text: &str) -> Option<(Rc<Target>, Box<str>)> {
         let url = url::Url::parse(text).ok()?;
@@ -119,19 +275,7 @@ impl Targets {
             .known
             .borrow_mut()
             .entry((is_tls, host.into(), port))
-            .or_insert_with(|| {
-                Rc::new(Target {
-                    is_tls,
-                    host: host.into(),
-                    port,
-                    authority: authority.into(),
-                    breaker: Breaker::default(),
-                    addresses: RefCell::default(),
-                    idle: RefCell::default(),
-                    next_id: Cell::new(1),
-                    opened_count: Cell::new(0),
-                })
-            })
+            .or_insert_with(|| Rc::new(Target::new(is_tls, host, port, authority)))
             .clone();
         Some((target, path.into()))
     }

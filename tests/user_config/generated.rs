@@ -40,14 +40,19 @@ fn backends() -> impl Strategy<Value = BackendConfig> {
             allowed_prompt_names: lists.4,
             allowed_resource_uris: None,
             transport,
-            protocol: None,
+            ..BackendConfig::default()
         },
     )
 }
 
 fn configs() -> impl Strategy<Value = UserConfig> {
-    let hosts = proptest::collection::btree_map("[a-f0-9-]{0,36}", backends(), 0..4)
-        .prop_map(|backends| VirtualHost { backends });
+    let hosts =
+        proptest::collection::btree_map("[a-f0-9-]{0,36}", backends(), 0..4).prop_map(|backends| {
+            VirtualHost {
+                backends,
+                ..VirtualHost::default()
+            }
+        });
     proptest::collection::btree_map("[a-f0-9]{0,32}", hosts, 0..4)
         .prop_map(|virtual_hosts| UserConfig { virtual_hosts })
 }

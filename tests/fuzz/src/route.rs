@@ -48,7 +48,10 @@ pub fn check(data: &[u8]) -> Verdict {
         };
         backends.insert(key.to_owned(), backend);
     }
-    let host = VirtualHost { backends };
+    let host = VirtualHost {
+        backends,
+        ..VirtualHost::default()
+    };
     let config = UserConfig {
         virtual_hosts: [("v".to_owned(), host)].into(),
     };
