@@ -13,7 +13,7 @@ use std::{
 };
 
 use shards::{
-    Arrival, Control, DriverChoice, Plan, Shard, Shards, Stream, deadline::now_ms,
+    Arrival, Control, DriverChoice, Plan, Shard, Shards, Stream, alarm::Alarms, deadline::now_ms,
     listener::ListenerGroup, topology::Topology,
 };
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -54,6 +54,8 @@ use crate::{
 const QUESTIONS_MAX: usize = 1024;
 /// How often a shard looks for what is over.
 const SWEEP: Duration = Duration::from_secs(1);
+/// Between two looks for streams that have been silent for a heartbeat.
+const HEARTBEAT_LOOK: Duration = Duration::from_millis(50);
 /// How long the backends' own sessions may take to be ended.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long an idle backend connection is kept, ms.
@@ -288,6 +290,14 @@ async fn live(
         log::error(|| format!("shard {}: cannot accept: {error}", state.shard.id));
         return;
     }
+    let beating = Rc::downgrade(&state);
+    shards::spawn(async move {
+        while let Some(state) = beating.upgrade() {
+            state.heartbeats.ring(now_ms());
+            drop(state);
+            shards::sleep(HEARTBEAT_LOOK).await;
+        }
+    });
     let sweeping = Rc::downgrade(&state);
     shards::spawn(async move {
         loop {
@@ -469,6 +479,7 @@ fn build(
         anonymous,
         id_keys: IdKeys::new(&prepared.id_secret, &settings.node_id),
         cursors: CursorKey::new(&prepared.id_secret),
+        heartbeats: Alarms::new(times.heartbeat_interval),
         events: Rc::new(EventBudget::new(
             limits.resume_bytes_max / usize::from(shard.count).max(1),
         )),

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use shards::{Shard, deadline::now_ms};
+use shards::{Shard, alarm::Alarms, deadline::now_ms};
 
 use crate::{
     access::AccessRules,
@@ -66,6 +66,8 @@ pub struct ShardState {
     pub id_keys: IdKeys,
     /// Key of list cursors.
     pub cursors: CursorKey,
+    /// Wakes the event streams that have been silent for a heartbeat's time.
+    pub heartbeats: Alarms,
     /// Bytes kept for clients that resume their streams.
     pub events: Rc<EventBudget>,
     /// Live sessions.

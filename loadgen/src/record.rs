@@ -350,7 +350,12 @@ impl Recording {
         }
         self.steps.extend(other.steps);
         self.found_max = self.found_max.take().or(other.found_max);
-        self.verdicts.extend(other.verdicts);
+        for verdict in other.verdicts {
+            // What held everywhere is said once.
+            if !self.verdicts.contains(&verdict) {
+                self.verdicts.push(verdict);
+            }
+        }
     }
 
     fn is_empty(&self) -> bool {

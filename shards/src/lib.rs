@@ -9,6 +9,7 @@
 //! [`listener`] the sockets, [`shard`] starts the threads, [`stream`] carries bytes, [`deadline`]
 //! ends what takes too long, [`slots`] names the owner, [`mesh`] reaches it, [`gate`] drains.
 
+pub mod alarm;
 pub mod buffer;
 pub mod child;
 pub mod clock;

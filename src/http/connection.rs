@@ -19,6 +19,7 @@ use crate::{
     refusal::Refusal,
     reply::{self, Reply, Sink},
     request::{self, Request},
+    session::SessionId,
     shard_state::ShardState,
     steer::{self, ConnectionHistory, Decision},
 };
@@ -253,7 +254,7 @@ impl Connection {
     fn steer(&mut self, request: &Request) -> Steered {
         let shard = &self.shard;
         let (me, slots) = (shard.shard.id, &shard.shard.slots);
-        let session = request.session_id();
+        let session = request.session_id;
         // What a session of this shard asks needs no second look.
         let may_open = session.is_none_or(|id| slots.owner_of(id.as_bytes()) != me);
         // A shard that drains places nothing: the other ones may have ended.
@@ -380,11 +381,13 @@ impl Connection {
         }
         self.link.deadline().disarm();
         let body = head.len..bytes.len();
+        let session_id = session_id_in(&head, &bytes);
         Next::Request(Request {
             bytes,
             head,
             body,
             peer: self.peer,
+            session_id,
         })
     }
 
@@ -412,11 +415,13 @@ impl Connection {
         }
         self.link.deadline().disarm();
         let body = head.len..whole;
+        let session_id = session_id_in(&head, &bytes);
         Request {
             bytes,
             head,
             body,
             peer: self.peer,
+            session_id,
         }
     }
 
@@ -585,6 +590,10 @@ enum Step {
     Close,
     /// At most once in a connection's life.
     Move(shards::ShardId, Box<Request>),
+}
+
+fn session_id_in(head: &RequestHead, bytes: &[u8]) -> Option<SessionId> {
+    SessionId::parse(head.session_id?.slice(bytes))
 }
 
 /// Whether the request opens a session.

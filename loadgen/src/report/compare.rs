@@ -105,7 +105,12 @@ impl Comparison {
                 );
             }
         }
-        text.push_str("\n~ within the noise: each run knows its value only so well\n");
+        if text.contains("  ~\n") {
+            text.push_str("\n~ within the noise: each run knows its value only so well\n");
+        }
+        if !self.findings.is_empty() {
+            text.push('\n');
+        }
         for finding in &self.findings {
             let word = if finding.is_failure {
                 "FAILED"
@@ -142,7 +147,7 @@ impl Comparison {
             );
         }
         if !found.is_empty() {
-            outcome.push_str(&html::marks(&found));
+            outcome.push_str(&html::marks(&found, ["passed", "failed"]));
         }
         body.push_str(&html::section("Outcome", "", &outcome));
         let (before, after) = (self.a.run.response(), self.b.run.response());

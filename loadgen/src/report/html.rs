@@ -169,21 +169,21 @@ fn verdicts(recording: &Recording) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    marks(&rows)
+    marks(&rows, ["met", "missed"])
 }
 
 /// A list of what held and what did not; the mark is a word and a sign, not only a colour.
-pub(crate) fn marks(rows: &[(bool, String)]) -> String {
+pub(crate) fn marks(rows: &[(bool, String)], words: [&str; 2]) -> String {
     let mut html = String::from("<ul class=\"verdict\">");
     for (is_met, text) in rows {
-        let (class, word) = if *is_met {
-            ("met", "✓ met")
+        let (class, sign, word) = if *is_met {
+            ("met", '✓', words[0])
         } else {
-            ("missed", "✗ missed")
+            ("missed", '✗', words[1])
         };
         let _ = write!(
             html,
-            "<li><span class=\"mark {class}\">{word}</span> {}</li>",
+            "<li><span class=\"mark {class}\">{sign} {word}</span> {}</li>",
             escaped(text)
         );
     }
@@ -344,7 +344,8 @@ fn generator_note(recording: &Recording) -> String {
     let times = Times::of(recording.slip.whole());
     format!(
         "{} of {} calls of the schedule were sent; half of them within {}, 99 % within {} of \
-         their time, the latest after {}.",
+         their time, the latest after {}. A call is late when the generator is, and when all \
+         callers wait for replies.",
         count(recording.sent()),
         count(recording.offered()),
         time(times.p50 * 1000.0),

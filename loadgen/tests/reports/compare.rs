@@ -213,8 +213,8 @@ fn the_page_says_the_same() {
     assert_eq!(compare(&arguments).status.code(), Some(1));
     let html = fs::read_to_string(&page).unwrap();
     markup::check(&html);
-    assert!(html.contains("✗ missed</span> p50&gt;+10%: "), "{html}");
-    assert!(html.contains("✓ met</span> p50&gt;+90%: "), "{html}");
+    assert!(html.contains("✗ failed</span> p50&gt;+10%: "), "{html}");
+    assert!(html.contains("✓ passed</span> p50&gt;+90%: "), "{html}");
     for operation in ["tools_call, response", "tools_list, service"] {
         assert!(html.contains(operation));
     }

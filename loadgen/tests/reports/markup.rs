@@ -60,7 +60,7 @@ fn balanced(html: &str) {
     while let Some(at) = rest.find('<') {
         references(&rest[..at]);
         let tag = &rest[at + 1..];
-        let end = tag.find('>').expect("a tag without an end");
+        let end = tag.find('>').unwrap();
         let (inside, after) = (&tag[..end], &tag[end + 1..]);
         rest = after;
         if let Some(name) = inside.strip_prefix('/') {

@@ -282,6 +282,10 @@ pub(crate) fn signed(change: f64) -> String {
     if change.is_infinite() {
         return "from nothing".to_owned();
     }
+    // From here on a percentage is hard to take in.
+    if change >= 4.0 {
+        return format!("{} times", digits(1.0 + change));
+    }
     let percent = change * 100.0;
     // What rounds to nothing has no sign.
     if percent.abs() < 0.05 {
@@ -385,6 +389,10 @@ mod tests {
     fn changes_have_a_sign() {
         let signs = [change(10.0, 12.0), change(10.0, 9.0), change(10.0, 10.001)].map(signed);
         assert_eq!(signs, ["+20.0 %", "-10.0 %", "0 %"]);
+        assert_eq!(
+            [signed(change(10.0, 49.0)), signed(change(1.0, 876.0))],
+            ["+390.0 %", "876 times"]
+        );
         assert_eq!(
             [signed(change(0.0, 0.0)), signed(change(0.0, 1.0))],
             ["0 %", "from nothing"]

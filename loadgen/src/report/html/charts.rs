@@ -96,8 +96,9 @@ pub(crate) fn percentiles(lines: &[Named<'_>]) -> String {
             }
         }
     }
-    let names = used.iter().rev().map(|(class, name, _)| (*class, *name));
-    let names: Vec<_> = names.collect();
+    let names = used.iter().map(|(class, name, _)| (*class, *name));
+    let mut names: Vec<_> = names.collect();
+    names.sort_by_key(|(_, name)| *name);
     let legend = if names.len() > 1 {
         legend(&names)
     } else {

@@ -9,7 +9,7 @@ use super::words::{digits, escaped, time};
 /// Units of the drawing across; the page scales it.
 pub(crate) const WIDTH: f64 = 960.0;
 const LEFT: f64 = 76.0;
-const RIGHT: f64 = 24.0;
+const RIGHT: f64 = 36.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 48.0;
 
