@@ -4,6 +4,8 @@
 //! loopback pass; others must be listed. Host names are checked when they are listed or when every
 //! listener is on loopback, where nobody else's name can be meant.
 
+use std::cell::RefCell;
+
 use crate::refusal::Refusal;
 
 /// Origin and Host rules.
@@ -12,6 +14,8 @@ pub struct AccessRules {
     origins: Vec<Box<str>>,
     hosts: Vec<Box<str>>,
     is_loopback_only: bool,
+    /// The last host name that passed: most connections use one.
+    passed: RefCell<Box<[u8]>>,
 }
 
 impl AccessRules {
@@ -26,6 +30,7 @@ impl AccessRules {
             origins: lower(origins),
             hosts: lower(hosts),
             is_loopback_only,
+            passed: RefCell::default(),
         }
     }
 
@@ -51,20 +56,22 @@ impl AccessRules {
         if self.hosts.is_empty() && !self.is_loopback_only {
             return Ok(());
         }
-        let host = host
-            .and_then(|host| std::str::from_utf8(host).ok())
-            .unwrap_or("");
+        let raw = host.unwrap_or_default();
+        if !raw.is_empty() && *raw == **self.passed.borrow() {
+            return Ok(());
+        }
+        let host = std::str::from_utf8(raw).unwrap_or_default();
         let host = host.to_ascii_lowercase();
         let is_local = self.is_loopback_only && is_loopback_authority(&host);
         let is_listed = self
             .hosts
             .iter()
             .any(|known| **known == *host || **known == *without_port(&host));
-        if is_local || is_listed {
-            Ok(())
-        } else {
-            Err(Refusal::Host)
+        if !is_local && !is_listed {
+            return Err(Refusal::Host);
         }
+        *self.passed.borrow_mut() = raw.into();
+        Ok(())
     }
 }
 

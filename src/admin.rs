@@ -119,6 +119,12 @@ impl View {
 /// Backends named in metrics; the others are told together.
 const BACKENDS_NAMED_MAX: usize = 100;
 
+/// A label's value.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+    text.replace('\n', "\\n")
+}
+
 fn backend_metrics(out: &mut String, backends: &[BackendHealth]) {
     use std::fmt::Write;
     let (named, others) = backends.split_at(backends.len().min(BACKENDS_NAMED_MAX));
@@ -127,11 +133,10 @@ fn backend_metrics(out: &mut String, backends: &[BackendHealth]) {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
             for backend in named {
-                // A URL's origin holds nothing that would have to be escaped.
                 let _ = writeln!(
                     out,
                     "{name}{{backend=\"{}\"}} {}",
-                    backend.origin,
+                    escaped(&backend.name),
                     value(backend)
                 );
             }
@@ -265,6 +270,12 @@ pub fn text(view: &View) -> String {
         "counter",
         "Connections ended by a time limit.",
         &engine(|c| c.deadlines_passed.value()),
+    );
+    family(
+        "shardgate_allocations_total",
+        "counter",
+        "Times a shard asked the heap for memory.",
+        &engine(|c| c.allocations.value()),
     );
     let snapshots = view.snapshots();
     let sessions: Vec<u64> = snapshots

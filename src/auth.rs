@@ -9,12 +9,14 @@ pub mod cache;
 pub mod gate;
 pub mod jwt;
 pub mod keys;
+pub mod metadata;
 pub mod mint;
 pub mod principal;
 
 pub use cache::TokenCache;
 pub use jwt::{SignatureAlgorithm, TokenRules, Verified, verify};
 pub use keys::{KeyFault, SigningKey, VerificationKeys, load_or_create_secret};
+pub use metadata::ResourceMetadata;
 pub use mint::{MintFault, MintRequest, mint};
 pub use principal::{FingerprintKey, Principal, bearer};
 

@@ -19,7 +19,10 @@ use tokio::sync::{Notify, mpsc};
 pub use watch::Watched;
 
 use crate::{
-    admin, log,
+    admin,
+    bridge::Bridge,
+    config::document::Document,
+    log,
     shard_state::ToShard,
     supervisor::Supervisor,
     telemetry::{Latency, Numbers},
@@ -130,6 +133,10 @@ pub struct Tasks {
     pub questions: mpsc::Receiver<Question>,
     /// What was read at the start and may change.
     pub watched: Watched,
+    /// The file store's documents at start.
+    pub document: Arc<Document>,
+    /// Takes in the child processes of the documents.
+    pub bridge: Arc<Bridge>,
     /// Asks to read all of it again.
     pub reload: Arc<Notify>,
     /// The admin listener, bound.
@@ -146,11 +153,13 @@ pub fn run(tasks: Tasks, stop: tokio::sync::oneshot::Receiver<()>) -> std::io::R
             view,
             questions,
             watched,
+            document,
+            bridge,
             reload,
             admin,
         } = tasks;
         tokio::spawn(answer(view.clone(), questions));
-        watch::start(&view, watched, reload);
+        watch::start(&view, watched, (document, bridge), reload);
         let parting = Supervisor::of_process().map(|supervisor| {
             let parting = supervisor.parting();
             tokio::spawn(supervisor.run(view.clone()));

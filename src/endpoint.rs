@@ -36,6 +36,8 @@ impl<'a> Endpoint<'a> {
             let (host, rest) = rest.split_once('/').ok_or(Refusal::Path)?;
             return match rest {
                 "mcp" | "mcp/" if !host.is_empty() => Ok(Self::Mcp(Some(host))),
+                // Clients look for authorization servers there (mcp.md 5).
+                rest if rest.starts_with("mcp/.well-known/") => Err(Refusal::Path),
                 // Below an endpoint, but not one: the status front doors know.
                 rest if rest.starts_with("mcp/") => Err(Refusal::EndpointPath),
                 _ => Err(Refusal::Path),

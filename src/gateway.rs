@@ -13,15 +13,16 @@ use std::{
 };
 
 use shards::{
-    Arrival, Control, DriverChoice, Plan, Shard, Shards, Stream, deadline::now_ms,
+    Arrival, Control, DriverChoice, Plan, Shard, Shards, Stream, alarm::Alarms, deadline::now_ms,
     listener::ListenerGroup, topology::Topology,
 };
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::{
     access::AccessRules,
-    auth::{FingerprintKey, Principal, TokenCache, TokenRules},
+    auth::{FingerprintKey, Principal, ResourceMetadata, TokenCache, TokenRules},
     bootstrap::Bootstrap,
+    bridge::Bridge,
     config::{
         cache::ConfigCache,
         store::{FileStore, RedisStore, UserConfigStore, subject_of_key},
@@ -42,6 +43,7 @@ use crate::{
     upstream::{
         Upstream,
         dial::UpstreamLimits,
+        farewell::Farewells,
         open,
         resolve::{Question, Resolver},
         target::Targets,
@@ -52,6 +54,8 @@ use crate::{
 const QUESTIONS_MAX: usize = 1024;
 /// How often a shard looks for what is over.
 const SWEEP: Duration = Duration::from_secs(1);
+/// Between two looks for streams that have been silent for a heartbeat.
+const HEARTBEAT_LOOK: Duration = Duration::from_millis(50);
 /// How long the backends' own sessions may take to be ended.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long an idle backend connection is kept, ms.
@@ -74,12 +78,14 @@ pub struct Gateway {
     shards: Shards<ToShard>,
     control: Option<(oneshot::Sender<()>, JoinHandle<std::io::Result<()>>)>,
     reload: Arc<Notify>,
+    bridge: Option<(Arc<Bridge>, JoinHandle<()>)>,
     drain: Duration,
 }
 
 impl Gateway {
     /// Prepares, binds and starts. The error is what to print: one line for each fault.
     pub fn start(settings: Settings) -> Result<Self, Vec<String>> {
+        let watched = Watched::of(&settings);
         let prepared = Arc::new(Prepared::load(settings)?);
         let settings = prepared.settings.clone();
         for finding in &prepared.document.findings {
@@ -115,33 +121,28 @@ impl Gateway {
         let admin_address = admin.as_ref().map(|group| group.address);
         let admin = admin.and_then(|group| group.into_listeners().pop());
 
-        let watched = Watched {
-            documents: match &settings.store.source {
-                StoreSource::File(path) => Some((path.clone(), prepared.document.clone())),
-                StoreSource::Empty | StoreSource::Redis(_) => None,
-            },
-            tls: prepared.tls_files.clone(),
-        };
         let numbers: Arc<[Arc<Numbers>]> =
             (0..count).map(|_| Arc::new(Numbers::default())).collect();
         let (questions, waiting) = mpsc::channel(QUESTIONS_MAX);
+        let (bridge, bridge_thread) = Bridge::start(&settings, prepared.tls.upstream.clone())
+            .map_err(|error| vec![format!("cannot start the bridge thread: {error}")])?;
+        bridge.register(&prepared.document);
         let plan = Plan {
             shards: count,
             cpus,
             driver: driver(&settings),
             name: "shard",
         };
+        let document = prepared.document.clone();
         let shards = shards::start(&plan, groups, {
-            let numbers = numbers.clone();
+            let (numbers, bridge) = (numbers.clone(), bridge.clone());
             move |shard: Shard<Forwarded, ToShard>| {
-                let numbers = numbers[usize::from(shard.id)].clone();
-                live(
-                    shard,
-                    prepared.clone(),
-                    numbers,
-                    questions.clone(),
-                    tls_listener,
-                )
+                let ties = Ties {
+                    numbers: numbers[usize::from(shard.id)].clone(),
+                    questions: questions.clone(),
+                    bridge: bridge.clone(),
+                };
+                live(shard, prepared.clone(), ties, tls_listener)
             }
         })
         .map_err(|error| vec![format!("cannot start the shards: {error}")])?;
@@ -158,6 +159,8 @@ impl Gateway {
             view: view.clone(),
             questions: waiting,
             watched,
+            document,
+            bridge: bridge.clone(),
             reload: reload.clone(),
             admin,
         };
@@ -176,6 +179,7 @@ impl Gateway {
             shards,
             control: Some((stop, control)),
             reload,
+            bridge: Some((bridge, bridge_thread)),
             drain: settings.timeouts.drain,
         })
     }
@@ -220,7 +224,13 @@ impl Gateway {
             let _ = stop.send(());
             let _ = thread.join();
         }
-        died == 0 && started.elapsed() <= self.drain + Duration::from_secs(2)
+        let is_in_time = started.elapsed() <= self.drain + Duration::from_secs(2);
+        // Last: the shards' farewells go through it.
+        if let Some((bridge, thread)) = self.bridge.take() {
+            bridge.stop();
+            let _ = thread.join();
+        }
+        died == 0 && is_in_time
     }
 
     /// Whether every shard is still there.
@@ -251,16 +261,22 @@ fn driver(settings: &Settings) -> DriverChoice {
     }
 }
 
+/// What ties a shard to the other threads.
+struct Ties {
+    numbers: Arc<Numbers>,
+    questions: mpsc::Sender<Question>,
+    bridge: Arc<Bridge>,
+}
+
 /// One shard's life.
 async fn live(
     shard: Shard<Forwarded, ToShard>,
     prepared: Arc<Prepared>,
-    numbers: Arc<Numbers>,
-    questions: mpsc::Sender<Question>,
+    ties: Ties,
     tls_listener: Option<u8>,
 ) {
     let drain = prepared.settings.timeouts.drain;
-    let state = build(shard, &prepared, numbers, questions, tls_listener);
+    let state = build(shard, &prepared, ties, tls_listener);
     let orders = Rc::new(Orders::default());
     state.shard.take_in({
         let (state, orders) = (state.clone(), orders.clone());
@@ -274,6 +290,14 @@ async fn live(
         log::error(|| format!("shard {}: cannot accept: {error}", state.shard.id));
         return;
     }
+    let beating = Rc::downgrade(&state);
+    shards::spawn(async move {
+        while let Some(state) = beating.upgrade() {
+            state.heartbeats.ring(now_ms());
+            drop(state);
+            shards::sleep(HEARTBEAT_LOOK).await;
+        }
+    });
     let sweeping = Rc::downgrade(&state);
     shards::spawn(async move {
         loop {
@@ -357,6 +381,8 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
                 let gate = state.shard.gate.clone();
                 let mut reply = Reply::new(Sink::Ring(reply), gate, head.keep_alive, head.minor);
                 request::serve(&state, &request, &mut reply).await;
+                // The reply's last buffer stays with the asking shard in its place.
+                state.shard.buffers.put(request.bytes);
             });
         }
         Control::Message(ToShard::Drain(asker)) => orders.drain.give(asker),
@@ -397,10 +423,14 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
 fn build(
     shard: Shard<Forwarded, ToShard>,
     prepared: &Arc<Prepared>,
-    numbers: Arc<Numbers>,
-    questions: mpsc::Sender<Question>,
+    ties: Ties,
     tls_listener: Option<u8>,
 ) -> Rc<ShardState> {
+    let Ties {
+        numbers,
+        questions,
+        bridge,
+    } = ties;
     let settings = &prepared.settings;
     let (limits, times) = (&settings.limits, &settings.timeouts);
     let ask = Box::new(move |question| questions.try_send(question).is_ok());
@@ -450,6 +480,7 @@ fn build(
         anonymous,
         id_keys: IdKeys::new(&prepared.id_secret, &settings.node_id),
         cursors: CursorKey::new(&prepared.id_secret),
+        heartbeats: Alarms::new(times.heartbeat_interval),
         events: Rc::new(EventBudget::new(
             limits.resume_bytes_max / usize::from(shard.count).max(1),
         )),
@@ -461,7 +492,7 @@ fn build(
         })),
         configs: ConfigCache::new(Rc::new(store), settings.store.cache_expiry),
         upstream: Upstream {
-            targets: Targets::default(),
+            targets: Targets::new(bridge),
             mode: settings.upstream.mode,
             tls: RefCell::new(prepared.tls.upstream.clone()),
             limits: UpstreamLimits {
@@ -480,6 +511,8 @@ fn build(
             resolver,
             deadlines: shard.deadlines.clone(),
         },
+        metadata: ResourceMetadata::of(&settings.access),
+        farewells: Farewells::default(),
         fail_mode: settings.upstream.fail_mode,
         tls: RefCell::new(prepared.tls.server.clone()),
         tls_listener,

@@ -18,7 +18,7 @@ mod target;
 pub use body::{ChunkDecoder, LAST_CHUNK, encode_chunk};
 pub use framing::{Framing, FramingInputs, Seen, decide};
 pub use head::{
-    HeadLimits, HttpRefusal, Method, Parsed, RequestHead, Span, header_values, headers,
+    HeadLimits, HttpRefusal, KnownHead, Method, Parsed, RequestHead, Span, header_values, headers,
     parse_request,
 };
 pub use response::{

@@ -23,6 +23,7 @@ pub mod access;
 pub mod admin;
 pub mod auth;
 pub mod bootstrap;
+pub mod bridge;
 pub mod command;
 pub mod config;
 pub mod control;

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::Either;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use shards::{Deadline, Deadlines, Parcel, Stream};
@@ -114,44 +115,40 @@ impl Link {
     }
 
     /// Appends what can be read to `buffer`; 0 = the other side has ended.
-    pub async fn read(&mut self, buffer: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+    pub fn read(&mut self, buffer: Vec<u8>) -> impl Future<Output = (io::Result<usize>, Vec<u8>)> {
+        // Boxed, or all connections would have the room that those in TLS need. So below.
         match self {
-            Self::Plain(stream) => stream.read(buffer).await,
-            Self::Tls(link) => link.read(buffer).await,
+            Self::Plain(stream) => Either::Left(stream.read(buffer)),
+            Self::Tls(link) => Either::Right(Box::pin(link.read(buffer))),
         }
     }
 
     /// Writes all of `buffer` and gives it back.
-    pub async fn write_all(&mut self, buffer: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+    pub fn write_all(
+        &mut self,
+        buffer: Vec<u8>,
+    ) -> impl Future<Output = (io::Result<()>, Vec<u8>)> {
         match self {
-            Self::Plain(stream) => stream.write_all(buffer).await,
-            Self::Tls(link) => {
+            Self::Plain(stream) => Either::Left(stream.write_all(buffer)),
+            Self::Tls(link) => Either::Right(Box::pin(async move {
                 let result = link.write(&buffer).await;
                 (result, buffer)
-            }
+            })),
         }
     }
 
     /// The same under the connection's deadline: the other side has `limit` for each 64 KiB.
-    pub async fn write_all_within(
+    pub fn write_all_within(
         &mut self,
         buffer: Vec<u8>,
         limit: Duration,
-    ) -> (io::Result<()>, Vec<u8>) {
+    ) -> impl Future<Output = (io::Result<()>, Vec<u8>)> {
         match self {
-            Self::Plain(stream) => stream.write_all_within(buffer, limit).await,
-            Self::Tls(link) => {
-                let mut result = Ok(());
-                for part in buffer.chunks(WRITE_BYTES) {
-                    link.stream.deadline().arm(limit);
-                    result = link.write(part).await;
-                    if result.is_err() {
-                        break;
-                    }
-                }
-                link.stream.deadline().disarm();
+            Self::Plain(stream) => Either::Left(stream.write_all_within(buffer, limit)),
+            Self::Tls(link) => Either::Right(Box::pin(async move {
+                let result = link.write_within(&buffer, limit).await;
                 (result, buffer)
-            }
+            })),
         }
     }
 
@@ -346,6 +343,19 @@ impl TlsLink {
             }
             reader.consume(count);
         }
+    }
+
+    async fn write_within(&mut self, bytes: &[u8], limit: Duration) -> io::Result<()> {
+        let mut result = Ok(());
+        for part in bytes.chunks(WRITE_BYTES) {
+            self.stream.deadline().arm(limit);
+            result = self.write(part).await;
+            if result.is_err() {
+                break;
+            }
+        }
+        self.stream.deadline().disarm();
+        result
     }
 
     async fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {

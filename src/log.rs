@@ -100,6 +100,11 @@ pub fn info(text: impl FnOnce() -> String) {
     write(LogLevel::Info, text);
 }
 
+/// What explains the rest.
+pub fn debug(text: impl FnOnce() -> String) {
+    write(LogLevel::Debug, text);
+}
+
 /// What may break soon.
 pub fn warn(text: impl FnOnce() -> String) {
     write(LogLevel::Warn, text);
@@ -124,4 +129,16 @@ pub fn credential_ignored(shard: shards::ShardId) {
 /// addresses as a rule.
 pub fn config_unreadable(shard: shards::ShardId) {
     warn(|| format!("shard {shard}: a user configuration in the store cannot be read"));
+}
+
+/// A user's configuration in the store asks for a child process. Said once: there may be many.
+pub fn stdio_refused() {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    SAID.call_once(|| {
+        warn(|| {
+            "STDIO backends of user configurations in Redis are skipped: child processes are \
+             started only for a local --config-file, with --allow-stdio"
+                .to_owned()
+        });
+    });
 }

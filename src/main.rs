@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: shards::heap::Counted<mimalloc::MiMalloc> =
+    shards::heap::Counted(mimalloc::MiMalloc);
 
 fn main() -> ExitCode {
     shardgate::command::run(std::env::args_os())

@@ -92,6 +92,10 @@ pub fn check_content(request: &Request) -> Result<(), Refusal> {
 }
 
 fn accepts_both(accept: &[u8]) -> bool {
+    // What nearly all clients send.
+    if accept == b"application/json, text/event-stream" {
+        return true;
+    }
     let names = |media: &[u8]| memchr::memmem::find(accept, media).is_some();
     (names(b"application/json") && names(b"text/event-stream")) || names(b"*/*")
 }

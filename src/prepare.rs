@@ -10,8 +10,8 @@ use std::{
 use crate::{
     auth::{SignatureAlgorithm, SigningKey, VerificationKeys, load_or_create_secret},
     config::{
-        document::{Document, parse_document},
-        user_config::Severity,
+        document::{Document, parse_document_under},
+        user_config::{DocumentRules, Severity},
     },
     settings::{
         ClientCertificate, RedisConnection, Settings, StoreSource, TlsListen, UpstreamMode,
@@ -32,9 +32,7 @@ pub struct Prepared {
     pub fingerprint_secret: Vec<u8>,
     /// Signs helper tokens, when the helpers are on.
     pub signing: Option<(SigningKey, SignatureAlgorithm)>,
-    /// Certificates and keys that may change.
-    pub tls_files: TlsFiles,
-    /// What they held at the start.
+    /// TLS of the listener and to backends, at the start.
     pub tls: Tls,
     /// TLS to Redis.
     pub redis_tls: Option<Arc<rustls::ClientConfig>>,
@@ -48,11 +46,13 @@ impl Prepared {
         let mut faults = Vec::new();
         let keys = keys(&settings, &mut faults);
         let signing = signing(&settings, &mut faults);
-        let tls_files = TlsFiles::of(&settings);
-        let tls = tls_files.load().map_err(|lines| faults.extend(lines)).ok();
+        let tls = TlsFiles::of(&settings)
+            .load()
+            .map_err(|lines| faults.extend(lines))
+            .ok();
         let redis_tls = redis_tls(&settings, &mut faults);
         let document = match &settings.store.source {
-            StoreSource::File(path) => match read_documents(path) {
+            StoreSource::File(path) => match read_documents(path, document_rules(&settings)) {
                 Ok(document) => document,
                 Err(lines) => {
                     faults.extend(lines);
@@ -77,7 +77,6 @@ impl Prepared {
                 id_secret,
                 fingerprint_secret,
                 signing,
-                tls_files,
                 tls,
                 redis_tls,
                 document: Arc::new(document),
@@ -221,8 +220,15 @@ pub fn redis_tls(
     }
 }
 
+/// What the documents of these settings may ask for.
+pub fn document_rules(settings: &Settings) -> DocumentRules {
+    DocumentRules {
+        allow_stdio: settings.upstream.allow_stdio,
+    }
+}
+
 /// Reads a document, or all `*.json` of a folder in the order of their names.
-pub fn read_documents(path: &Path) -> Result<Document, Vec<String>> {
+pub fn read_documents(path: &Path, rules: DocumentRules) -> Result<Document, Vec<String>> {
     let unreadable = |path: &Path, error| vec![format!("{}: {error}", path.display())];
     let mut files: Vec<PathBuf> = if path.is_dir() {
         fs::read_dir(path)
@@ -243,7 +249,7 @@ pub fn read_documents(path: &Path) -> Result<Document, Vec<String>> {
         let label = file.display().to_string();
         match fs::read_to_string(&file) {
             Err(error) => faults.push(format!("{label}: {error}")),
-            Ok(text) => match parse_document(&text, &label) {
+            Ok(text) => match parse_document_under(rules, &text, &label) {
                 Ok(document) => documents.push((label, document)),
                 // Each names its file and place; warnings can wait until the document is usable.
                 Err(findings) => faults.extend(

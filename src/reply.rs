@@ -16,6 +16,9 @@ use crate::{
     upstream::request::decimal,
 };
 
+/// Ends the connection; the first line after the status line.
+const CLOSE: &[u8] = b"connection: close\r\n";
+
 /// The client has left, or reads too slowly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientGone;
@@ -45,6 +48,8 @@ pub struct Reply<'a> {
     minor: u8,
     /// `Origin` of the request, raw, when it is allowed: the reply carries CORS headers.
     origin: Option<Box<[u8]>>,
+    /// The `WWW-Authenticate` line of a 401, when there is more to say than that it is one.
+    challenge: Option<String>,
     is_bodiless: bool,
     has_started: bool,
     is_complete: bool,
@@ -60,6 +65,7 @@ impl<'a> Reply<'a> {
             keep_alive: keep_alive && minor >= 1,
             minor,
             origin: None,
+            challenge: None,
             is_bodiless: false,
             has_started: false,
             is_complete: false,
@@ -70,6 +76,11 @@ impl<'a> Reply<'a> {
     /// Lets the reply carry CORS headers for this origin.
     pub fn allow_origin(&mut self, origin: &[u8]) {
         self.origin = Some(origin.into());
+    }
+
+    /// Has a 401 carry this header line.
+    pub fn challenge(&mut self, line: String) {
+        self.challenge = Some(line);
     }
 
     /// The request was HEAD: the answer has no body (RFC 9110 section 9.3.2).
@@ -176,7 +187,7 @@ impl<'a> Reply<'a> {
         self.keep_alive &= !self.gate.is_closed();
         out.extend_from_slice(status_line(status));
         if !self.keep_alive {
-            out.extend_from_slice(b"connection: close\r\n");
+            out.extend_from_slice(CLOSE);
         }
         if let Some(origin) = &self.origin {
             out.extend_from_slice(b"access-control-allow-origin: ");
@@ -256,7 +267,11 @@ impl<'a> Reply<'a> {
             self.keep_alive = false;
             return Err(ClientGone);
         }
-        self.answer(refusal.answer()).await
+        let mut answer = refusal.answer();
+        if matches!(refusal, Refusal::Unauthorized(_)) && self.challenge.is_some() {
+            answer.headers = "";
+        }
+        self.answer(answer).await
     }
 
     /// Writes an answer.
@@ -272,6 +287,9 @@ impl<'a> Reply<'a> {
             out.extend_from_slice(b"\r\n");
         }
         out.extend_from_slice(answer.headers.as_bytes());
+        if answer.status == 401 {
+            out.extend_from_slice(self.challenge.take().unwrap_or_default().as_bytes());
+        }
         if answer.status == 204 {
             // RFC 9110 section 8.6: no Content-Length in a 204.
             out.extend_from_slice(b"\r\n");
@@ -283,6 +301,12 @@ impl<'a> Reply<'a> {
         }
         self.last(out).await.map(drop)
     }
+}
+
+/// Whether a reply that begins so, as [`Reply::head`] made it, ends its connection.
+pub fn says_close(first_part: &[u8]) -> bool {
+    let rest = memchr::memmem::find(first_part, b"\r\n").map(|at| &first_part[at + 2..]);
+    rest.is_some_and(|rest| rest.starts_with(CLOSE))
 }
 
 fn status_line(status: u16) -> &'static [u8] {
@@ -310,5 +334,31 @@ fn status_line(status: u16) -> &'static [u8] {
         503 => b"HTTP/1.1 503 Service Unavailable\r\n",
         505 => b"HTTP/1.1 505 HTTP Version Not Supported\r\n",
         _ => b"HTTP/1.1 500 Internal Server Error\r\n",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_ends_its_connection_is_known_by_its_first_part() {
+        for keep_alive in [false, true] {
+            let gate = Gate::default();
+            let mut reply = Reply::new(Sink::Memory(Vec::new()), gate.clone(), keep_alive, 1);
+            reply.allow_origin(b"http://localhost");
+            let mut part = Vec::new();
+            reply.head(&mut part, 200);
+            assert_eq!(says_close(&part), !keep_alive);
+            // A drain of the owner's.
+            gate.close();
+            part.clear();
+            reply.head(&mut part, 200);
+            assert!(says_close(&part));
+        }
+        assert!(!says_close(b"") && !says_close(b"connection: close\r\n"));
+        assert!(!says_close(
+            b"HTTP/1.1 200 OK\r\nx: y\r\nconnection: close\r\n"
+        ));
     }
 }

@@ -33,6 +33,8 @@ pub struct Request {
     pub body: Range<usize>,
     /// The client's address.
     pub peer: SocketAddr,
+    /// The session id the client sent, if it has the form of one of ours.
+    pub session_id: Option<SessionId>,
 }
 
 /// A request on its way to another shard.
@@ -52,11 +54,6 @@ impl Request {
     /// The body's bytes.
     pub fn body_bytes(&self) -> &[u8] {
         &self.bytes[self.body.clone()]
-    }
-
-    /// The session id the client sent, if it has the form of one of ours.
-    pub fn session_id(&self) -> Option<SessionId> {
-        self.field(self.head.session_id).and_then(SessionId::parse)
     }
 }
 
@@ -119,6 +116,9 @@ async fn steps(
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
     let head = &request.head;
+    if let Some(document) = auth::metadata::document_of(shard, request) {
+        return Box::pin(auth::metadata::serve(request, document, reply)).await;
+    }
     shard.access.check_origin(request.field(head.origin))?;
     if let Some(origin) = request.field(head.origin) {
         reply.allow_origin(origin);
@@ -135,7 +135,8 @@ async fn steps(
             return Box::pin(bootstrap::serve(shard, request, route, reply)).await;
         }
     };
-    let principal = auth::gate::authenticate(shard, request)?;
+    let principal = auth::gate::authenticate(shard, request)
+        .inspect_err(|refusal| auth::metadata::point_to(shard, request, refusal, reply))?;
     let config = shard.configs.of_subject(shard, &principal).await?;
     let preferred = shard.settings.access.default_virtual_host.as_deref();
     let host = match host_name {
@@ -150,7 +151,8 @@ async fn steps(
         host,
     };
     match head.method {
-        Method::Post => post(shard, &caller, reply).await,
+        // Boxed, or every open stream would be as large as a call.
+        Method::Post => Box::pin(post(shard, &caller, reply)).await,
         Method::Get => Box::pin(method::stream::open(shard, &caller, reply)).await,
         Method::Delete => Box::pin(method::end::end(shard, &caller, reply)).await,
         Method::Options | Method::Head | Method::Other => Err(Refusal::Method),
@@ -205,30 +207,29 @@ pub async fn message_of_session(
     let _running = InFlight::enter(session);
     let body = caller.body;
     let method = message.method.map_or(&b""[..], |span| span.slice(body));
-    if let Some(aim) = Aim::known(method) {
-        return method::call::call(shard, caller, session, message, aim, started, reply).await;
-    }
-    if let Some(family) = Family::of_method(method) {
-        let list = method::list::list(shard, caller, session, message, family, reply);
-        return Box::pin(list).await;
-    }
-    match method {
-        b"logging/setLevel" => {
-            let set = method::log_level::set(shard, caller, session, message, reply);
-            Box::pin(set).await
+    let aim = match Aim::known(method) {
+        Some(aim) => aim,
+        None => {
+            if let Some(family) = Family::of_method(method) {
+                let list = method::list::list(shard, caller, session, message, family, reply);
+                return Box::pin(list).await;
+            }
+            match method {
+                b"logging/setLevel" => {
+                    let set = method::log_level::set(shard, caller, session, message, reply);
+                    return Box::pin(set).await;
+                }
+                b"ping" => return gone_is_fine(method::ping(caller, message, reply).await),
+                // One backend is spoken to as if we were not there.
+                _ if caller.host.is_single && !caller.host.backends.is_empty() => Aim::Only,
+                _ => {
+                    let id = method::id_of(caller, message);
+                    return Err(Refusal::rpc(id, -32601, "Method not found"));
+                }
+            }
         }
-        b"ping" => gone_is_fine(method::ping(caller, message, reply).await),
-        // One backend is spoken to as if we were not there.
-        _ if caller.host.is_single && !caller.host.backends.is_empty() => {
-            let aim = Aim::Only;
-            method::call::call(shard, caller, session, message, aim, started, reply).await
-        }
-        _ => Err(Refusal::rpc(
-            method::id_of(caller, message),
-            -32601,
-            "Method not found",
-        )),
-    }
+    };
+    method::call::call(shard, caller, session, message, aim, started, reply).await
 }
 
 /// The caller's live session: its own, on this virtual host, or none.
@@ -236,7 +237,7 @@ pub fn session_of(shard: &ShardState, caller: &Caller<'_>) -> Result<Rc<Session>
     if caller.request.head.session_id.is_none() {
         return Err(Refusal::NoSession);
     }
-    let id = caller.request.session_id().ok_or(Refusal::UnknownSession)?;
+    let id = caller.request.session_id.ok_or(Refusal::UnknownSession)?;
     let now = shards::clock::coarse_ms();
     let host = &caller.host.name;
     let session = shard

@@ -6,11 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use shards::{Shard, deadline::now_ms};
+use shards::{Shard, alarm::Alarms, deadline::now_ms};
 
 use crate::{
     access::AccessRules,
-    auth::{FingerprintKey, Principal, TokenCache, TokenRules, VerificationKeys},
+    auth::{FingerprintKey, Principal, ResourceMetadata, TokenCache, TokenRules, VerificationKeys},
     config::{cache::ConfigCache, compiled::VirtualHost, document::Document},
     control::Snapshot,
     http::HeadLimits,
@@ -20,7 +20,7 @@ use crate::{
     session::{IdKeys, SessionTable, streams::EventBudget},
     settings::{FailMode, Settings},
     telemetry::{Latency, Numbers},
-    upstream::{Upstream, health::TargetHealth, resolve},
+    upstream::{Upstream, farewell::Farewells, health::TargetHealth, resolve},
 };
 
 /// What the control thread tells a shard.
@@ -66,6 +66,8 @@ pub struct ShardState {
     pub id_keys: IdKeys,
     /// Key of list cursors.
     pub cursors: CursorKey,
+    /// Wakes the event streams that have been silent for a heartbeat's time.
+    pub heartbeats: Alarms,
     /// Bytes kept for clients that resume their streams.
     pub events: Rc<EventBudget>,
     /// Live sessions.
@@ -74,6 +76,10 @@ pub struct ShardState {
     pub configs: ConfigCache,
     /// The backend side.
     pub upstream: Upstream,
+    /// Where tokens are to be had, when the settings say so.
+    pub metadata: Option<ResourceMetadata>,
+    /// Backend sessions to be ended.
+    pub farewells: Farewells,
     /// What happens when some backends fail.
     pub fail_mode: FailMode,
     /// TLS of the TLS listener.

@@ -6,6 +6,7 @@ pub mod breaker;
 pub mod cancel;
 pub mod dial;
 pub mod exchange;
+pub mod farewell;
 pub mod fault;
 pub mod health;
 pub mod inflate;

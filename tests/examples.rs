@@ -13,7 +13,10 @@ use std::{
 };
 
 use shardgate::{
-    config::document::{Document, parse_document},
+    config::{
+        document::{Document, parse_document, parse_document_under},
+        user_config::DocumentRules,
+    },
     session::SessionId,
     settings::{Environment, Invocation, SETTINGS, Settings, StoreSource},
 };
@@ -112,7 +115,8 @@ fn every_json_block_of_the_book_is_a_document_without_faults() {
     for (path, page) in pages() {
         for block in page.split("```json\n").skip(1) {
             let text = block.split("```").next().unwrap();
-            let document = parse_document(text, &path);
+            let rules = DocumentRules { allow_stdio: true };
+            let document = parse_document_under(rules, text, &path);
             let findings = document.unwrap_or_else(|findings| panic!("{path}: {findings:?}"));
             assert_eq!(findings.findings, [], "{path}");
             count += 1;

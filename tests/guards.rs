@@ -18,8 +18,12 @@ mod busy;
 mod credentials;
 #[path = "guards/failure_mode.rs"]
 mod failure_mode;
+#[path = "guards/farewells.rs"]
+mod farewells;
 #[path = "guards/health.rs"]
 mod health;
+#[path = "guards/metadata.rs"]
+mod metadata;
 
 /// The text of the first content block of a call's result.
 fn text_of(response: &support::Response) -> String {

@@ -19,6 +19,8 @@ mod house;
 
 #[path = "overload/descriptors.rs"]
 mod descriptors;
+#[path = "overload/idle_streams.rs"]
+mod idle_streams;
 #[path = "overload/leaks.rs"]
 mod leaks;
 #[path = "overload/memory.rs"]

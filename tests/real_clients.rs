@@ -27,3 +27,5 @@ mod faults;
 mod servers;
 #[path = "real_clients/stage.rs"]
 mod stage;
+#[path = "real_clients/transports.rs"]
+mod transports;

@@ -19,7 +19,7 @@ mod support;
 
 use mutate::Mutator;
 use shardgate::{
-    http::{LAST_CHUNK, Span, encode_chunk},
+    http::{LAST_CHUNK, encode_chunk},
     mcp::{
         envelope::{Envelope, Kind},
         json::DEPTH_MAX,
@@ -140,30 +140,36 @@ fn judge(body: &[u8], is_single: bool) -> Option<(usize, Expected)> {
     is_call.then_some((backend, expected))
 }
 
-/// What stands between the values that may be exchanged, and these values in their order.
-fn parts<'a>(body: &'a [u8], envelope: &Envelope) -> (Vec<&'a [u8]>, [Span; 2]) {
-    let mut spans = [envelope.id.unwrap(), envelope.name.unwrap()];
+/// What stands around the values that may be exchanged: id, name, progress token.
+fn parts<'a>(body: &'a [u8], envelope: &Envelope) -> Vec<&'a [u8]> {
+    let mut spans = vec![envelope.id.unwrap(), envelope.name.unwrap()];
+    spans.extend(envelope.progress_token);
     spans.sort_by_key(|span| span.start);
-    let [first, second] = spans;
-    let between = first.end as usize..second.start as usize;
-    let kept = vec![
-        &body[..first.start as usize],
-        &body[between],
-        &body[second.end as usize..],
-    ];
-    (kept, spans)
+    let mut kept = Vec::new();
+    let mut from = 0;
+    for span in spans {
+        kept.push(&body[from..span.start as usize]);
+        from = span.end as usize;
+    }
+    kept.push(&body[from..]);
+    kept
 }
 
 fn compare(asked: &Asked, expected: &Expected) {
     let sent = String::from_utf8_lossy(&expected.body);
     let arrived = reference(&asked.body, DEPTH_MAX).expect("a message");
-    let (before, _) = parts(&expected.body, &expected.envelope);
-    let (after, _) = parts(&asked.body, &arrived);
+    let before = parts(&expected.body, &expected.envelope);
+    let after = parts(&asked.body, &arrived);
     assert_eq!(after, before, "{sent}");
+    // A progress token is ours toward the backend: the request's id there.
+    if let Some(token) = arrived.progress_token {
+        let id = arrived.id.unwrap();
+        assert_eq!(token.slice(&asked.body), id.slice(&asked.body), "{sent}");
+    }
     let name = arrived.name.unwrap().slice(&asked.body);
     let decoded: String = serde_json::from_slice(name).unwrap();
     assert_eq!(decoded, expected.original, "{sent}");
-    if !expected.is_renamed {
+    if !expected.is_renamed && arrived.progress_token.is_none() {
         let params = |envelope: &Envelope| envelope.params.unwrap();
         let authorised = params(&expected.envelope).slice(&expected.body);
         assert_eq!(params(&arrived).slice(&asked.body), authorised, "{sent}");

@@ -6,8 +6,16 @@
 #[path = "support/support.rs"]
 mod support;
 
+#[path = "sharp_cases/s10_asked_by_backends.rs"]
+mod s10_asked_by_backends;
+#[path = "sharp_cases/s10_get_stream.rs"]
+mod s10_get_stream;
+#[path = "sharp_cases/s10_resuming.rs"]
+mod s10_resuming;
 #[path = "sharp_cases/s11_cors.rs"]
 mod s11_cors;
+#[path = "sharp_cases/s1_pagination.rs"]
+mod s1_pagination;
 #[path = "sharp_cases/s2_duplicate_ids.rs"]
 mod s2_duplicate_ids;
 #[path = "sharp_cases/s3_session_status.rs"]
@@ -22,6 +30,8 @@ mod s6_encoded_bodies;
 mod s7_byte_fidelity;
 #[path = "sharp_cases/s8_slow_or_dead_backend.rs"]
 mod s8_slow_or_dead_backend;
+#[path = "sharp_cases/s9_cancellation.rs"]
+mod s9_cancellation;
 
 #[path = "sharp_cases/sse_script.rs"]
 mod sse_script;

@@ -16,6 +16,8 @@ mod redis;
 
 #[path = "status_table/bad_input.rs"]
 mod bad_input;
+#[path = "status_table/batches.rs"]
+mod batches;
 #[path = "status_table/callers.rs"]
 mod callers;
 #[path = "status_table/messages.rs"]

@@ -10,6 +10,9 @@
 #[path = "support/certificates.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 mod certificates;
+#[path = "support/old.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod old;
 #[path = "support/process.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod process;
@@ -38,10 +41,14 @@ mod hand_over;
 mod listener;
 #[path = "tls/modes.rs"]
 mod modes;
+#[path = "tls/old_transport.rs"]
+mod old_transport;
 #[path = "tls/records.rs"]
 mod records;
 #[path = "tls/redis_tls.rs"]
 mod redis_tls;
+#[path = "tls/reload.rs"]
+mod reload;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -76,6 +83,11 @@ impl Trust {
     /// A PEM file of this text.
     fn file(&self, name: &str, pem: &str) -> PathBuf {
         self.folder.write(name, pem).into()
+    }
+
+    /// Where a PEM file is.
+    fn file_path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     /// Makes the gateway of `plan` trust backends of this authority.

@@ -4,12 +4,13 @@
 //! machine does meanwhile hits all of them; a ratio is taken between samples of one cycle, and the
 //! median of the cycles is reported.
 
+mod list;
 mod outcome;
 mod shards;
 mod size;
 mod speed;
 
-use std::{collections::BTreeSet, fs, io, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use loadgen::{backend::BackendFault, run::Pattern};
 
@@ -63,6 +64,8 @@ struct Bench {
 pub fn compare(options: CompareOptions) -> Result<Outcome, CompareFault> {
     let folder = std::env::temp_dir().join(format!("bench-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
+    // Thousands of connections are held at a time; who has fewer descriptors is told by the rows.
+    let _ = ::shards::topology::raise_descriptor_limit();
     let backends = Backends::start(options.load_cpu)?;
     let mut bench = Bench {
         options,
@@ -72,6 +75,7 @@ pub fn compare(options: CompareOptions) -> Result<Outcome, CompareFault> {
     };
     bench.speed();
     bench.shards();
+    bench.list();
     bench.size();
     let options = &bench.options;
     let driver = bench.backends.driver();
@@ -109,6 +113,18 @@ impl Bench {
         driver: &'static str,
         cpus: &[usize],
     ) -> Option<Contestant> {
+        let backends = self.backends.addresses();
+        self.gateway_before(label, driver, cpus, &backends)
+    }
+
+    /// A gateway in front of these backends.
+    fn gateway_before(
+        &mut self,
+        label: &'static str,
+        driver: &'static str,
+        cpus: &[usize],
+        backends: &[(Case, SocketAddr)],
+    ) -> Option<Contestant> {
         let program = self.options.gateway.clone();
         let plan = GatewayPlan {
             label,
@@ -116,7 +132,7 @@ impl Bench {
             driver,
             cpus,
         };
-        let started = Contestant::gateway(&self.folder, &plan, &self.backends.addresses());
+        let started = Contestant::gateway(&self.folder, &plan, backends);
         self.admit(label, started)
     }
 
@@ -127,6 +143,7 @@ impl Bench {
             connections,
             sessions: None,
             pattern,
+            rate: None,
             cpu: self.options.load_cpu,
             // Long enough for connections to reach their shard and caches to fill.
             warm_up: (duration / 4).max(Duration::from_millis(100)),

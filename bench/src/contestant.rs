@@ -27,10 +27,14 @@ pub enum Case {
     Large,
     /// One event of 200 bytes.
     Stream,
+    /// Two backends behind one endpoint.
+    Pair,
+    /// Five backends with 50 tools each behind one endpoint.
+    Five,
 }
 
 impl Case {
-    /// All cases.
+    /// The cases with a backend of their own, which are measured by calls.
     pub const ALL: [Self; 3] = [Self::Small, Self::Large, Self::Stream];
 
     /// Name in paths and reports.
@@ -39,6 +43,8 @@ impl Case {
             Self::Small => "json200",
             Self::Large => "json16k",
             Self::Stream => "sse200",
+            Self::Pair => "pair",
+            Self::Five => "five",
         }
     }
 
@@ -46,7 +52,7 @@ impl Case {
     pub fn bytes(self) -> usize {
         match self {
             Self::Large => 16 * 1024,
-            Self::Small | Self::Stream => 200,
+            Self::Small | Self::Stream | Self::Pair | Self::Five => 200,
         }
     }
 }
@@ -90,6 +96,13 @@ impl Backends {
         self.running
             .iter()
             .map(|(case, backend)| (*case, backend.address()))
+            .collect()
+    }
+
+    /// Two backends that answer at once, for one endpoint.
+    pub fn pair(&self) -> Vec<(Case, SocketAddr)> {
+        let two = self.running.iter().take(2);
+        two.map(|(_, backend)| (Case::Pair, backend.address()))
             .collect()
     }
 }
@@ -168,12 +181,16 @@ impl Contestant {
 }
 
 /// A loopback address nobody listens on just now.
-fn free_address() -> io::Result<SocketAddr> {
+pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind(("127.0.0.1", 0))?.local_addr()
 }
 
 /// Waits until somebody listens; the end of the process's log when nobody does.
-fn wait_for(process: &mut Process, address: SocketAddr, log: &Path) -> Result<(), Absence> {
+pub(crate) fn wait_for(
+    process: &mut Process,
+    address: SocketAddr,
+    log: &Path,
+) -> Result<(), Absence> {
     let start = Instant::now();
     while start.elapsed() < START_LIMIT && process.is_running() {
         if TcpStream::connect(address).is_ok() {

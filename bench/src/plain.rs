@@ -33,7 +33,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Opens a session over a new connection; both are given back.
+    /// Opens a session over a new connection; both are given back. One write, one reply.
     pub fn initialize(&self) -> io::Result<(TcpStream, String)> {
         let mut stream = connect(self.address)?;
         let body = concat!(
@@ -56,33 +56,69 @@ impl Endpoint {
     /// A new connection that has carried one `ping` of `session`.
     pub fn connect_and_ping(&self, session: &str) -> io::Result<TcpStream> {
         let mut stream = connect(self.address)?;
-        let header = format!("mcp-session-id: {session}\r\nmcp-protocol-version: 2025-11-25\r\n");
-        self.exchange(
-            &mut stream,
-            &header,
-            r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
-        )?;
+        self.ask(&mut stream, session, "ping")?;
         Ok(stream)
+    }
+
+    /// One request of `session` without parameters.
+    pub fn ask(&self, stream: &mut TcpStream, session: &str, method: &str) -> io::Result<()> {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#);
+        self.exchange(stream, &session_headers(session), &body)
+            .map(drop)
+    }
+
+    /// Opens the GET stream of `session` over its connection, which is held by it from then on.
+    pub fn open_stream(&self, stream: &mut TcpStream, session: &str) -> io::Result<()> {
+        let (headers, token) = (session_headers(session), self.authorization());
+        let request = format!(
+            "GET {} HTTP/1.1\r\nhost: {}\r\naccept: text/event-stream\r\n{token}{headers}\r\n",
+            self.path, self.address
+        );
+        stream.write_all(request.as_bytes())?;
+        let mut bytes = Vec::new();
+        let mut piece = [0; 1024];
+        while !bytes.windows(4).any(|window| window == b"\r\n\r\n") {
+            match stream.read(&mut piece)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => bytes.extend_from_slice(&piece[..count]),
+            }
+        }
+        if bytes.starts_with(b"HTTP/1.1 200") {
+            Ok(())
+        } else {
+            let head = String::from_utf8_lossy(&bytes);
+            Err(io::Error::other(
+                head.lines().next().unwrap_or_default().to_owned(),
+            ))
+        }
+    }
+
+    fn authorization(&self) -> String {
+        self.token
+            .as_ref()
+            .map(|token| format!("authorization: Bearer {token}\r\n"))
+            .unwrap_or_default()
     }
 
     /// One POST; the head of a 200 reply. The body is taken off the connection as well.
     fn exchange(&self, stream: &mut TcpStream, headers: &str, body: &str) -> io::Result<String> {
-        let authorization = self
-            .token
-            .as_ref()
-            .map(|token| format!("authorization: Bearer {token}\r\n"))
-            .unwrap_or_default();
-        write!(
-            stream,
+        let authorization = self.authorization();
+        // Formatted first: straight into the socket it would be a system call for each part.
+        let request = format!(
             "POST {} HTTP/1.1\r\nhost: {}\r\naccept: application/json, text/event-stream\r\n\
              content-type: application/json\r\n{authorization}{headers}\
              content-length: {}\r\n\r\n{body}",
             self.path,
             self.address,
             body.len()
-        )?;
+        );
+        stream.write_all(request.as_bytes())?;
         read_reply(stream)
     }
+}
+
+fn session_headers(session: &str) -> String {
+    format!("mcp-session-id: {session}\r\nmcp-protocol-version: 2025-11-25\r\n")
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
@@ -147,6 +183,10 @@ mod tests {
             endpoint.connect_and_ping(&session).unwrap();
             let fault = endpoint.connect_and_ping("nope").unwrap_err();
             assert_eq!(fault.to_string(), "HTTP/1.1 404 Not Found");
+            let mut stream = connect(endpoint.address).unwrap();
+            endpoint.ask(&mut stream, &session, "tools/list").unwrap();
+            let fault = endpoint.open_stream(&mut stream, &session).unwrap_err();
+            assert_eq!(fault.to_string(), "HTTP/1.1 405 Method Not Allowed");
             backend.stop();
         }
     }

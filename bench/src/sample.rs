@@ -17,12 +17,14 @@ const ERROR_SHARE_MAX: f64 = 0.001;
 pub struct Load {
     /// What is asked.
     pub case: Case,
-    /// Connections, closed loop.
+    /// Connections.
     pub connections: u32,
     /// Sessions, when they share connections.
     pub sessions: Option<u32>,
     /// How calls spread over connections.
     pub pattern: Pattern,
+    /// Calls per second, started on time whether replies have come or not; `None`: closed loop.
+    pub rate: Option<f64>,
     /// Core of the generator.
     pub cpu: usize,
     /// Before measuring.
@@ -97,6 +99,7 @@ pub fn measure(contestant: &Contestant, load: &Load) -> Result<Sample, SampleFau
         sessions: load.sessions,
         cpus: Some(vec![load.cpu]),
         pattern: load.pattern,
+        rate: load.rate,
         check: Check::Bytes(load.case.bytes()),
         warm_up: load.warm_up,
         ..RunOptions::default()

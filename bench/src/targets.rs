@@ -86,11 +86,33 @@ pub const TARGETS: &[Target] = &[
         0.75,
     ),
     target(
+        "V8",
+        "p99 at 5,000 calls/s open loop, io_uring / nginx",
+        "",
+        1.00,
+        0.80,
+    ),
+    target("V10", "heap allocations per local call", "", 8.0, 0.0),
+    target(
+        "V11",
+        "CPU of tools/list over 5 x 50 tools / 5 direct",
+        "",
+        1.00,
+        0.10,
+    ),
+    target(
         "V14",
         "CPU per call, 2 shards / 1 shard, sticky",
         "",
         1.08,
         1.03,
+    ),
+    target(
+        "V15",
+        "CPU to the first answer of initialize, 2 backends",
+        "us",
+        400.0,
+        250.0,
     ),
     target(
         "V16",
@@ -110,13 +132,28 @@ pub const TARGETS: &[Target] = &[
     },
     target("V18B", "sessions per shard, max / mean", "", 1.10, 1.02),
     target(
+        "S1",
+        "resident per idle session, 2 backends",
+        "bytes",
+        3072.0,
+        1024.0,
+    ),
+    target(
         "S2",
-        "resident per idle kept connection",
+        "resident per idle kept connection, no session",
         "bytes",
         2560.0,
         1536.0,
     ),
+    target(
+        "S3",
+        "resident per session with an open GET stream",
+        "bytes",
+        6144.0,
+        2560.0,
+    ),
     target("S4", "start to first answered request", "ms", 150.0, 40.0),
+    target("S5", "release binary", "MB", 30.0, 15.0),
     target("S6", "resident at idle, 2 shards", "MB", 40.0, 15.0),
 ];
 

@@ -2,7 +2,8 @@
 //!
 //! A [`Shape`] is a rate in straight lines: constant, ramps, steps, a spike. What is due by a
 //! moment is the area below it, so the moment of the nth call is that area's inverse: exact for
-//! every shape, and no rounding adds up. Poisson arrivals are a unit-rate process bent the same way.
+//! every shape, and no rounding adds up. Poisson arrivals are a process of rate 1 bent the same
+//! way.
 
 use std::time::Duration;
 
@@ -100,6 +101,11 @@ impl Shape {
             self.stages.insert(0, stage);
         }
         self
+    }
+
+    /// Its stages, one after the other.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
     }
 
     /// How long it lasts.

@@ -30,7 +30,7 @@ impl Random {
 
     /// Evenly from 0 to `bound`, exclusive; 0 when the bound is.
     pub fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.bits()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
     /// Exponential with mean 1.

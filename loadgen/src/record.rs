@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use machine::{Machine, redacted_command_line, redacted_url};
 pub use recorder::{Recorder, Timing};
-pub(crate) use series::add;
+pub(crate) use series::{COUNT_MAX, add};
 pub use series::{DIGITS, Packed, PackedFault, Series, TIME_NS_MAX, histogram};
 
 /// Intervals a recording holds at the most; then they are made twice as long.
@@ -350,7 +350,12 @@ impl Recording {
         }
         self.steps.extend(other.steps);
         self.found_max = self.found_max.take().or(other.found_max);
-        self.verdicts.extend(other.verdicts);
+        for verdict in other.verdicts {
+            // What held everywhere is said once.
+            if !self.verdicts.contains(&verdict) {
+                self.verdicts.push(verdict);
+            }
+        }
     }
 
     fn is_empty(&self) -> bool {

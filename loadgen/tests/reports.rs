@@ -4,8 +4,14 @@
     reason = "a test fails by panicking, its helpers too"
 )]
 
+#[path = "reports/compare.rs"]
+mod compare;
 #[path = "reports/folder.rs"]
 mod folder;
+#[path = "reports/markup.rs"]
+mod markup;
+#[path = "reports/page.rs"]
+mod page;
 #[path = "reports/peer.rs"]
 mod peer;
 #[path = "reports/sample.rs"]

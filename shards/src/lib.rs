@@ -9,12 +9,15 @@
 //! [`listener`] the sockets, [`shard`] starts the threads, [`stream`] carries bytes, [`deadline`]
 //! ends what takes too long, [`slots`] names the owner, [`mesh`] reaches it, [`gate`] drains.
 
+pub mod alarm;
 pub mod buffer;
+pub mod child;
 pub mod clock;
 pub mod counters;
 pub mod deadline;
 pub mod driver;
 pub mod gate;
+pub mod heap;
 pub mod listener;
 pub mod mesh;
 pub mod notify;

@@ -4,7 +4,7 @@
 //! A shard drains its inbound rings without ever waiting, so a full ring always empties. Replies
 //! are bounded by credits ([`WINDOW`] chunks a call, [`CALLS_MAX`] calls a lane) and wait in a
 //! side queue of the same bound when the ring is full; calls and sockets are refused instead.
-//! Buffers go back to the shard that allocated them.
+//! Buffers of parts go back with the credits; those of requests and of last parts change places.
 
 use std::{
     cell::{Cell, RefCell},

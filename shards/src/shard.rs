@@ -27,6 +27,7 @@ use crate::{
     clock::{self, TICK},
     driver::ShardRuntime,
     gate::Gate,
+    heap::allocations,
     listener::ListenerGroup,
     mesh::{PortSeed, mesh},
     slots::SlotTable,
@@ -448,7 +449,7 @@ impl<R: Send + 'static, C: Send + 'static> Birth<R, C> {
             let own = self.counters[usize::from(self.id)].clone();
             let buffers = BufferPool::default();
             let port = self.seed.plant(own.clone(), buffers.clone());
-            let deadlines = Deadlines::new(own);
+            let deadlines = Deadlines::new(own.clone());
             let ticking = deadlines.clone();
             let has_ended = Rc::new(Cell::new(false));
             let is_last_tick = has_ended.clone();
@@ -457,6 +458,8 @@ impl<R: Send + 'static, C: Send + 'static> Birth<R, C> {
                 while !is_last_tick.get() {
                     sleep(TICK).await;
                     ticking.pass(clock::tick());
+                    let counted = own.allocations.value();
+                    own.allocations.add(allocations().wrapping_sub(counted));
                 }
             });
             spawn(port.clone().ring_bells());

@@ -3,6 +3,12 @@
 //!
 //! No operation is ever raced against a timer: limits go through [`Deadline`].
 
+#![expect(
+    clippy::manual_async_fn,
+    reason = "an `async fn` holds its arguments twice, and a buffer in each operation of each \
+              connection adds up"
+)]
+
 use std::{
     cell::Cell,
     io,
@@ -140,69 +146,81 @@ impl Stream {
     }
 
     /// Appends what can be read to `buffer` (its spare capacity, at least 1 KiB is made); 0 = end.
-    pub async fn read(&mut self, mut buffer: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
-        self.give_way().await;
-        if buffer.capacity() - buffer.len() < READ_BYTES_MIN {
-            buffer.reserve(READ_BYTES_MIN.max(buffer.len()));
-        }
-        let (start, end) = (buffer.len(), buffer.capacity());
-        let slice: SliceMut<Vec<u8>> = buffer.slice_mut(start..end);
-        let operation = pin!(self.tcp.read(slice));
-        let (result, slice) = Counted {
-            operation,
-            streak: &self.streak,
-        }
-        .await;
-        (result, slice.into_inner())
-    }
-
-    /// Writes all of `buffer` and gives it back.
-    pub async fn write_all(&mut self, buffer: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
-        self.give_way().await;
-        let operation = pin!(self.tcp.write_all(buffer));
-        let (result, buffer) = Counted {
-            operation,
-            streak: &self.streak,
-        }
-        .await;
-        (result.map(|_| ()), buffer)
-    }
-
-    /// The same under the connection's deadline: the other end has `limit` for each 64 KiB, so one
-    /// that reads slowly is not taken for one that does not read.
-    pub async fn write_all_within(
+    pub fn read(
         &mut self,
         mut buffer: Vec<u8>,
-        limit: Duration,
-    ) -> (io::Result<()>, Vec<u8>) {
-        let (mut written, length) = (0, buffer.len());
-        let mut due = 0;
-        let mut outcome = Ok(());
-        while written < length {
+    ) -> impl Future<Output = (io::Result<usize>, Vec<u8>)> {
+        async move {
             self.give_way().await;
-            if written >= due {
-                due = written + PROGRESS_BYTES;
-                self.deadline.arm(limit);
+            if buffer.capacity() - buffer.len() < READ_BYTES_MIN {
+                buffer.reserve(READ_BYTES_MIN.max(buffer.len()));
             }
-            let operation = pin!(self.tcp.write(buffer.slice(written..length)));
+            let (start, end) = (buffer.len(), buffer.capacity());
+            let slice: SliceMut<Vec<u8>> = buffer.slice_mut(start..end);
+            let operation = pin!(self.tcp.read(slice));
             let (result, slice) = Counted {
                 operation,
                 streak: &self.streak,
             }
             .await;
-            buffer = slice.into_inner();
-            match result {
-                Ok(0) => outcome = Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => written += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => outcome = Err(error),
-            }
-            if outcome.is_err() {
-                break;
-            }
+            (result, slice.into_inner())
         }
-        self.deadline.disarm();
-        (outcome, buffer)
+    }
+
+    /// Writes all of `buffer` and gives it back.
+    pub fn write_all(
+        &mut self,
+        buffer: Vec<u8>,
+    ) -> impl Future<Output = (io::Result<()>, Vec<u8>)> {
+        async move {
+            self.give_way().await;
+            let operation = pin!(self.tcp.write_all(buffer));
+            let (result, buffer) = Counted {
+                operation,
+                streak: &self.streak,
+            }
+            .await;
+            (result.map(|_| ()), buffer)
+        }
+    }
+
+    /// The same under the connection's deadline: the other end has `limit` for each 64 KiB, so one
+    /// that reads slowly is not taken for one that does not read.
+    pub fn write_all_within(
+        &mut self,
+        mut buffer: Vec<u8>,
+        limit: Duration,
+    ) -> impl Future<Output = (io::Result<()>, Vec<u8>)> {
+        async move {
+            let (mut written, length) = (0, buffer.len());
+            let mut due = 0;
+            let mut outcome = Ok(());
+            while written < length {
+                self.give_way().await;
+                if written >= due {
+                    due = written + PROGRESS_BYTES;
+                    self.deadline.arm(limit);
+                }
+                let operation = pin!(self.tcp.write(buffer.slice(written..length)));
+                let (result, slice) = Counted {
+                    operation,
+                    streak: &self.streak,
+                }
+                .await;
+                buffer = slice.into_inner();
+                match result {
+                    Ok(0) => outcome = Err(io::ErrorKind::WriteZero.into()),
+                    Ok(count) => written += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => outcome = Err(error),
+                }
+                if outcome.is_err() {
+                    break;
+                }
+            }
+            self.deadline.disarm();
+            (outcome, buffer)
+        }
     }
 
     /// Whether something, the end included, could be read right now. For a connection that should

@@ -43,8 +43,11 @@ fn counted<T>(outcome: std::thread::Result<T>) -> Option<T> {
 
 /// Waits for `duration` (resolution 1 ms). For rare, short waits; deadlines of connections go
 /// through [`crate::deadline`].
-pub async fn sleep(duration: Duration) {
-    monoio::time::sleep(duration).await;
+///
+/// The timer is boxed: it has 640 bytes, aligned to 128, and whatever may wait for one, each
+/// connection at each of its operations, would be that much larger all the time.
+pub fn sleep(duration: Duration) -> impl Future<Output = ()> {
+    Box::pin(monoio::time::sleep(duration))
 }
 
 /// Turns in a row that may end with more work queued. While any is, the runtime looks neither at
@@ -73,8 +76,7 @@ pub async fn yield_now() {
 /// dropped. Only for futures that own no socket operation (rule D3).
 pub async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     let future = std::pin::pin!(future);
-    let timer = std::pin::pin!(monoio::time::sleep(limit));
-    match futures_util::future::select(future, timer).await {
+    match futures_util::future::select(future, sleep(limit)).await {
         futures_util::future::Either::Left((value, _)) => Some(value),
         futures_util::future::Either::Right(_) => None,
     }

@@ -14,9 +14,9 @@ use crate::{
         encode::{ArrayLayout, encode_array, encode_map},
         redis_key::user_key,
         schema,
-        user_config::{Severity, UserConfig},
+        user_config::{DocumentRules, Severity, UserConfig},
     },
-    prepare::{Prepared, read_documents},
+    prepare::{Prepared, document_rules, read_documents},
     redis_tool,
     settings::{
         ConfigAction, Encoding, Environment, Flags, Purpose, SchemaOf, Settings, StoreSource,
@@ -57,10 +57,11 @@ fn check(documents: &[PathBuf], flags: &Flags, environment: &Environment) -> Exi
             Err(faults) => return refuse_lines(faults),
         }
     } else {
+        let rules = rules_said(flags, environment);
         let mut read = Vec::new();
         let mut faults = Vec::new();
         for path in documents {
-            match read_documents(path) {
+            match read_documents(path, rules) {
                 Ok(document) => read.push((path.display().to_string(), document)),
                 Err(lines) => faults.extend(lines),
             }
@@ -86,6 +87,16 @@ fn check(documents: &[PathBuf], flags: &Flags, environment: &Environment) -> Exi
         ExitCode::from(EXIT_USAGE)
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+/// The rules of named documents: as the settings say, which may otherwise be incomplete here.
+fn rules_said(flags: &Flags, environment: &Environment) -> DocumentRules {
+    match Settings::load(flags, environment, Purpose::Token) {
+        Ok((settings, _)) => document_rules(&settings),
+        Err(_) => DocumentRules {
+            allow_stdio: flags.said("allow-stdio") == Some("true"),
+        },
     }
 }
 
@@ -165,7 +176,7 @@ fn get(subject: &str, flags: &Flags, environment: &Environment) -> ExitCode {
         Err(code) => return code,
     };
     let config = match &settings.store.source {
-        StoreSource::File(path) => match read_documents(path) {
+        StoreSource::File(path) => match read_documents(path, document_rules(&settings)) {
             Ok(document) => document
                 .of_subject(subject)
                 .map(|config| (**config).clone()),

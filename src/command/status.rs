@@ -140,7 +140,7 @@ fn table(status: &Value) -> Vec<String> {
             .collect(),
     ];
     backends.extend(rows("backends").map(|backend| {
-        let cells = std::iter::once("origin").chain(names);
+        let cells = std::iter::once("name").chain(names);
         cells.map(|name| text(&backend[name])).collect()
     }));
     if backends.len() > 1 {

@@ -32,6 +32,11 @@ const STALE_MS_MAX: u64 = 3_600_000;
 /// How long the store is left alone about a user after it failed, ms.
 const RETRY_MS: u64 = 1_000;
 
+/// Users remembered by a shard that the store does not know.
+const UNKNOWN_MAX: usize = 4_096;
+/// How long the store is not asked about them again, ms.
+const UNKNOWN_MS: u64 = 1_000;
+
 #[derive(Debug)]
 struct Entry {
     user: Rc<CompiledUser>,
@@ -48,6 +53,8 @@ pub struct ConfigCache {
     store: SharedStore,
     expiry_ms: u64,
     entries: RefCell<HashMap<Box<str>, Entry, foldhash::fast::RandomState>>,
+    /// Users the store does not know, and until when it is not asked again.
+    unknown: RefCell<HashMap<Box<str>, u64, foldhash::fast::RandomState>>,
     flights: RefCell<HashMap<Box<str>, Rc<Flight>>>,
 }
 
@@ -69,6 +76,7 @@ impl ConfigCache {
             store,
             expiry_ms: u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX),
             entries: RefCell::default(),
+            unknown: RefCell::default(),
             flights: RefCell::default(),
         }
     }
@@ -90,6 +98,14 @@ impl ConfigCache {
             && entry.fresh_until_ms > now
         {
             return Ok(entry.user.clone());
+        }
+        if self
+            .unknown
+            .borrow()
+            .get(subject)
+            .is_some_and(|until_ms| *until_ms > now)
+        {
+            return Err(Refusal::NoConfig);
         }
         Box::pin(self.refresh(shard, subject)).await
     }
@@ -138,6 +154,9 @@ impl ConfigCache {
                 if matches!(&*self.store, UserConfigStore::Redis(_)) && config.names_credentials() {
                     crate::log::credential_ignored(shard.shard.id);
                 }
+                if config.has_unusable_child() {
+                    crate::log::stdio_refused();
+                }
                 let user = Rc::new(CompiledUser::new(&config, &shard.upstream.targets));
                 if entries.len() >= USERS_MAX && !entries.contains_key(subject) {
                     make_room(&mut entries);
@@ -161,6 +180,7 @@ impl ConfigCache {
             },
             Ok(Fetched::Nothing) => {
                 entries.remove(subject);
+                self.remember_unknown(subject, now);
                 Err(Refusal::NoConfig)
             }
             Err(fault) => {
@@ -196,12 +216,28 @@ impl ConfigCache {
         for (_, flight) in self.flights.borrow_mut().drain() {
             flight.is_outdated.set(true);
         }
+        self.unknown.borrow_mut().clear();
         for entry in self.entries.borrow_mut().values_mut() {
             entry.fresh_until_ms = 0;
         }
     }
 
+    /// Keeps a caller without a configuration from having the store asked each time. Its first
+    /// configuration is seen at once where the store tells of changes, and soon elsewhere.
+    fn remember_unknown(&self, subject: &str, now_ms: u64) {
+        let until_ms = now_ms + UNKNOWN_MS.min(self.expiry_ms);
+        let mut unknown = self.unknown.borrow_mut();
+        if unknown.len() >= UNKNOWN_MAX && !unknown.contains_key(subject) {
+            unknown.retain(|_, until_ms| *until_ms > now_ms);
+            if unknown.len() >= UNKNOWN_MAX {
+                return;
+            }
+        }
+        unknown.insert(subject.into(), until_ms);
+    }
+
     fn expire(&self, subject: &str) {
+        self.unknown.borrow_mut().remove(subject);
         if let Some(entry) = self.entries.borrow_mut().get_mut(subject) {
             entry.fresh_until_ms = 0;
         }
@@ -220,6 +256,9 @@ impl ConfigCache {
         self.entries
             .borrow_mut()
             .retain(|_, entry| now_ms.saturating_sub(entry.confirmed_ms) < STALE_MS_MAX);
+        self.unknown
+            .borrow_mut()
+            .retain(|_, until_ms| *until_ms > now_ms);
     }
 }
 

@@ -6,13 +6,14 @@
 use std::{collections::HashMap, rc::Rc, sync::Arc};
 
 use crate::{
+    bridge::HEADER_PREFIX,
     config::{
         credential::Credential,
-        user_config::{self, UserConfig, is_protected_header},
+        user_config::{self, Transport, UserConfig, is_protected_header},
     },
     route::family::Family,
     settings::FailMode,
-    upstream::target::{Target, Targets},
+    upstream::target::{Behind, OwnLines, Target, Targets},
 };
 
 /// One user's virtual hosts.
@@ -63,6 +64,8 @@ pub struct Backend {
     pub add_headers: Vec<(Box<str>, Box<str>)>,
     /// The gateway's own credential, set on every request, whatever the header rules say.
     pub credential: Option<Credential>,
+    /// Header lines of the gateway's own, which no configuration changes.
+    pub own_lines: OwnLines,
 }
 
 /// The resources and templates of a backend that a caller may see and read: those with one of the
@@ -151,7 +154,14 @@ impl VirtualHost {
 
 impl Backend {
     fn new(key: &str, config: &user_config::BackendConfig, targets: &Targets) -> Option<Self> {
-        let (target, path) = targets.of_url(&config.url)?;
+        let (target, path, own_lines) = match config.transport {
+            Transport::StreamableHttp => {
+                let (target, path) = targets.of_url(&config.url)?;
+                (target, path, OwnLines::default())
+            }
+            Transport::Sse => targets.of_bridge(Behind::Sse(&config.url))?,
+            Transport::Stdio => targets.of_bridge(Behind::Stdio(config.stdio.as_ref()?))?,
+        };
         let mut alias_of: HashMap<Box<str>, Box<str>> = HashMap::new();
         // Ascending aliases, so the smallest one of a tool is kept.
         for (alias, original) in &config.tool_name_aliases {
@@ -168,7 +178,8 @@ impl Backend {
         let is_free = |name: &str| {
             !is_protected_header(name)
                 && name != "accept-encoding"
-                && !credential.as_ref().is_some_and(|own| *own.name == *name)
+                && credential.as_ref().is_none_or(|own| *own.name != *name)
+                && !name.starts_with(HEADER_PREFIX)
                 && !removed.iter().any(|gone| gone == name)
                 && is_token(name)
         };
@@ -202,6 +213,7 @@ impl Backend {
             pass_headers,
             add_headers,
             credential,
+            own_lines,
         })
     }
 

@@ -12,7 +12,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::IgnoredAny};
 
-use crate::settings::Secret;
+use crate::{bridge::HEADER_PREFIX, settings::Secret};
 
 use super::{
     document::{Document, EVERYONE},
@@ -309,9 +309,8 @@ impl Document {
 
 /// Headers the gateway sets that are not on the contract's list.
 fn is_ours(name: &str) -> bool {
-    ["accept-encoding", "user-agent"]
-        .iter()
-        .any(|ours| ours.eq_ignore_ascii_case(name))
+    let name = name.to_ascii_lowercase();
+    name == "accept-encoding" || name == "user-agent" || name.starts_with(HEADER_PREFIX)
 }
 
 fn is_visible(text: &str) -> bool {

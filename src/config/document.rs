@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use super::decode::DecodeLimits;
 use super::user_config::{
-    BACKEND_FIELDS, BackendConfig, Finding, HOST_FIELDS, Severity, UserConfig, VirtualHost,
+    BACKEND_FIELDS, BackendConfig, DocumentRules, Finding, HOST_FIELDS, STDIO_FIELDS, Severity,
+    StdioFields, StdioServer, Transport, UserConfig, VirtualHost, stdio_servers_of,
 };
 use crate::settings::FailMode;
 use source::{Member, Source, did_you_mean};
@@ -39,6 +40,13 @@ impl Document {
     #[must_use]
     pub fn of_subject(&self, subject: &str) -> Option<&Arc<UserConfig>> {
         self.users.get(subject).or(self.everyone.as_ref())
+    }
+
+    /// The child processes that stand behind its backends.
+    #[must_use]
+    pub fn stdio_servers(&self) -> Vec<Arc<StdioServer>> {
+        let users = self.users.values().chain(&self.everyone);
+        users.flat_map(|config| stdio_servers_of(config)).collect()
     }
 
     /// Joins the documents of a folder, given in the order of their names.
@@ -70,12 +78,24 @@ impl Document {
     }
 }
 
+/// Reads one document under the default rules. `file_label` names it in findings.
+///
+/// # Errors
+/// As [`parse_document_under`].
+pub fn parse_document(text: &str, file_label: &str) -> Result<Document, Vec<Finding>> {
+    parse_document_under(DocumentRules::default(), text, file_label)
+}
+
 /// Reads one document. `file_label` names it in findings.
 ///
 /// # Errors
 /// All that is wrong, when the text is not JSON, has none of the known forms, or has a value of
 /// a wrong type; warnings met on the way are included.
-pub fn parse_document(text: &str, file_label: &str) -> Result<Document, Vec<Finding>> {
+pub fn parse_document_under(
+    rules: DocumentRules,
+    text: &str,
+    file_label: &str,
+) -> Result<Document, Vec<Finding>> {
     // Some editors write a byte order mark; RFC 8259 section 8.1 lets a reader ignore it.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parser = Parser {
@@ -84,6 +104,7 @@ pub fn parse_document(text: &str, file_label: &str) -> Result<Document, Vec<Find
             label: file_label,
         },
         limits: DecodeLimits::default(),
+        rules,
         findings: Vec::new(),
         is_refused: false,
     };
@@ -105,6 +126,7 @@ const BACKEND_FIELDS_IGNORED: [&str; 1] = ["capabilities"];
 struct Parser<'a> {
     source: Source<'a>,
     limits: DecodeLimits,
+    rules: DocumentRules,
     findings: Vec<Finding>,
     is_refused: bool,
 }
@@ -274,21 +296,52 @@ impl<'a> Parser<'a> {
             let Some(fields) = self.members(&full_path, member.value) else {
                 continue;
             };
-            let Some(backend) = self.read::<BackendConfig>(&full_path, member.value) else {
+            let has = |name: &str| fields.iter().any(|field| field.name == name);
+            let read = if has("command") && !has("url") {
+                self.backend_without_url(&full_path, member.value)
+            } else {
+                self.read::<BackendConfig>(&full_path, member.value)
+            };
+            let Some(mut backend) = read else {
                 continue;
             };
+            let is_child = backend.transport == Transport::Stdio;
+            if is_child && has("command") {
+                let label = format!("{}.{}", &host_path["virtual_hosts.".len()..], member.name);
+                backend.stdio = self.child(&full_path, &label, member.value);
+            }
+            let beside: &[&str] = if is_child { &STDIO_FIELDS } else { &[] };
+            let tolerated = [&BACKEND_FIELDS_IGNORED, beside].concat();
             for field in &fields {
-                self.check_key(
-                    &full_path,
-                    field,
-                    &field.name,
-                    &BACKEND_FIELDS,
-                    &BACKEND_FIELDS_IGNORED,
-                );
+                self.check_key(&full_path, field, &field.name, &BACKEND_FIELDS, &tolerated);
             }
             host.backends.insert(member.name, backend);
         }
         host
+    }
+
+    /// A child process has no address, which the model of a backend wants all the same.
+    fn backend_without_url(&mut self, path: &str, part: &'a str) -> Option<BackendConfig> {
+        let mut fields = self.read::<serde_json::Map<String, serde_json::Value>>(path, part)?;
+        fields.insert("url".to_owned(), "".into());
+        fields
+            .entry("transport")
+            .or_insert_with(|| Transport::Stdio.name().into());
+        match serde_json::from_value(fields.into()) {
+            Ok(backend) => Some(backend),
+            Err(error) => {
+                self.refuse(path, part, &error.to_string());
+                None
+            }
+        }
+    }
+
+    /// The child process an entry describes; `None` when it is faulty, or none may be started.
+    fn child(&mut self, path: &str, label: &str, part: &'a str) -> Option<Arc<StdioServer>> {
+        let fields = self.read::<StdioFields>(path, part)?;
+        self.rules
+            .allow_stdio
+            .then(|| Arc::new(StdioServer::new(path, label, fields)))
     }
 
     /// The value of the one key that an object must have, the first of `known`; others than these
@@ -414,6 +467,36 @@ mod tests {
                 "error: users.x.virtual_hosts.v.backends.b: f.json:1:62: invalid type: sequence, \
                  expected an object",
             ]
+        );
+    }
+
+    #[test]
+    fn a_child_process_needs_a_command_and_leave() {
+        let text = r#"{"virtual_hosts":{"v":{"backends":{
+            "a":{"transport":"STDIO","command":"a","args":["x"],"allowed_tool_names":["t"]},
+            "b":{"command":"b","cwd":"/","shared":true},
+            "c":{"transport":"STDIO","url":"x"}}}}}"#;
+        let refusal = "a child process is started only with --allow-stdio, and only for a backend \
+                       of a local configuration file that has a `command`; this one is skipped";
+        let told = |key: &str, place: &str| {
+            format!("error: virtual_hosts.v.backends.{key}.transport: f.json:{place}: {refusal}")
+        };
+        let document = parse(text);
+        assert_eq!(document.stdio_servers(), []);
+        let expected = [told("a", "2:17"), told("b", "3:17"), told("c", "4:17")];
+        assert_eq!(lines(&document)[..3], expected);
+
+        let rules = DocumentRules { allow_stdio: true };
+        let document = parse_document_under(rules, text, "f.json").unwrap();
+        assert_eq!(lines(&document), [told("c", "4:17")]);
+        let servers = document.stdio_servers();
+        let labels: Vec<_> = servers.iter().map(|server| &*server.label).collect();
+        assert_eq!(labels, ["v.a", "v.b"]);
+        assert!(servers[1].is_shared && servers[1].cwd.as_deref() == Some("/"));
+        let config = document.everyone.unwrap();
+        assert_eq!(
+            config.virtual_hosts["v"].backends["a"].allowed_tool_names,
+            ["t"]
         );
     }
 

@@ -52,6 +52,7 @@ pub fn document_schema() -> Value {
 fn document_definitions() -> Value {
     let mut all = definitions();
     set(&mut all, "UserConfig", user_config());
+    set(&mut all, "Backend", local_backend());
     set(&mut all, "ClientServer", client_server());
     all
 }
@@ -123,7 +124,7 @@ fn backend() -> Value {
             "allowed_prompt_names": texts("Prompts that may be used."),
             "allowed_resource_uris": texts("Resources that may be read, by URI."),
             "transport": {
-                "description": "How the server is spoken to; only streamable HTTP for now.",
+                "description": "How the server is spoken to; STDIO in local files only.",
                 "enum": [
                     "STREAMABLEHTTP", "SSE", "STDIO", "streamable-http", "http", "sse", "stdio"
                 ],
@@ -165,7 +166,7 @@ fn backend_auth() -> Value {
 }
 
 fn client_server() -> Value {
-    json!({
+    let mut server = json!({
         "description": "A server entry of an MCP client.",
         "type": "object",
         "anyOf": [
@@ -180,11 +181,42 @@ fn client_server() -> Value {
             "serverUrl": text("Another word for `url`."),
             "httpUrl": text("Another word for `url`."),
             "headers": text_map("Headers set on every request to the server."),
-            "type": text("`http`, `streamable-http`, `sse` or `stdio`; only the first two work."),
-            "command": {"description": "A child process: such entries are skipped."},
+            "type": text("`http`, `streamable-http`, `sse` or `stdio`."),
             "disabled": {"description": "The entry is skipped.", "type": "boolean"},
         },
-    })
+    });
+    add_child(&mut server);
+    server
+}
+
+/// A backend of a local file, which may be a child process instead of an address.
+fn local_backend() -> Value {
+    let mut backend = backend();
+    set(
+        &mut backend,
+        "anyOf",
+        json!([{"required": ["url"]}, {"required": ["command"]}]),
+    );
+    if let Some(members) = backend.as_object_mut() {
+        members.remove("required");
+    }
+    add_child(&mut backend);
+    backend
+}
+
+/// Adds what describes a child process.
+fn add_child(entry: &mut Value) {
+    let properties = &mut entry["properties"];
+    let command = text("A program to start as a child process; needs --allow-stdio.");
+    set(properties, "command", command);
+    set(properties, "args", texts("Arguments of the program."));
+    set(properties, "env", text_map("Variables of the program."));
+    set(properties, "cwd", text("Working directory of the program."));
+    set(
+        properties,
+        "shared",
+        json!({"description": "One child for all sessions.", "type": "boolean"}),
+    );
 }
 
 fn text(description: &str) -> Value {
@@ -214,7 +246,7 @@ fn set(object: &mut Value, key: &str, value: Value) {
 mod tests {
     use super::*;
     use crate::config::credential::BackendAuth;
-    use crate::config::user_config::{BackendConfig, BackendProtocol, Transport};
+    use crate::config::user_config::{BackendConfig, BackendProtocol, STDIO_FIELDS, Transport};
     use std::collections::BTreeSet;
 
     fn names(object: &Value) -> BTreeSet<&str> {
@@ -292,6 +324,17 @@ mod tests {
                     .is_some()
             );
             assert!(serde_json::from_value::<BackendConfig>(least).is_err());
+        }
+    }
+
+    #[test]
+    fn what_describes_a_child_is_what_its_reader_takes() {
+        let schema = document_schema();
+        for entry in ["Backend", "ClientServer"] {
+            let properties = names(&schema["$defs"][entry]["properties"]);
+            for field in STDIO_FIELDS {
+                assert!(properties.contains(field), "{entry} {field}");
+            }
         }
     }
 

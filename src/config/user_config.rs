@@ -6,13 +6,17 @@
 
 mod address;
 mod check;
+mod stdio;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 pub use address::{UrlFault, check_url};
 pub use check::{Finding, Severity, is_protected_header};
+pub use stdio::{DocumentRules, StdioServer};
+pub(super) use stdio::{STDIO_FIELDS, StdioFields, of_user as stdio_servers_of};
 
 use super::credential::{BackendAuth, Credential};
 use crate::settings::FailMode;
@@ -67,7 +71,7 @@ pub struct BackendConfig {
     /// Name for people; when empty, the backend's key is its name.
     #[serde(default)]
     pub name: String,
-    /// Absolute `http` or `https` address.
+    /// Absolute `http` or `https` address; of no meaning when the transport is stdio.
     pub url: String,
     /// Headers copied from the caller's request.
     #[serde(default)]
@@ -117,6 +121,9 @@ pub struct BackendConfig {
     /// What `auth` names, once it was fetched.
     #[serde(skip)]
     pub credential: Option<Credential>,
+    /// The child process behind it; only a document of the file store has one.
+    #[serde(skip)]
+    pub stdio: Option<Arc<StdioServer>>,
 }
 
 // An optional field may be left out, but contextforge.md section 3.2 makes no field nullable.
@@ -126,6 +133,17 @@ where
     T: Deserialize<'de>,
 {
     T::deserialize(deserializer).map(Some)
+}
+
+impl UserConfig {
+    /// Whether a backend is to be a child process that may not be started.
+    #[must_use]
+    pub fn has_unusable_child(&self) -> bool {
+        let hosts = self.virtual_hosts.values();
+        hosts
+            .flat_map(|host| host.backends.values())
+            .any(|backend| backend.transport == Transport::Stdio && backend.stdio.is_none())
+    }
 }
 
 impl BackendConfig {

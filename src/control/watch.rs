@@ -11,10 +11,12 @@ use std::{
 use tokio::sync::{Notify, broadcast, mpsc};
 
 use crate::{
-    config::document::Document,
+    bridge::Bridge,
+    config::{document::Document, user_config::DocumentRules},
     control::View,
     log,
-    prepare::{TlsFiles, read_documents},
+    prepare::{TlsFiles, document_rules, read_documents},
+    settings::{Settings, StoreSource},
     shard_state::ToShard,
 };
 
@@ -25,23 +27,61 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long a shard is left alone that has too much to do to be told something.
 const TELL_AGAIN: Duration = Duration::from_millis(20);
 
-/// What was read at the start and may change.
-#[derive(Default)]
+/// What is read at the start and may change, and how the files were before that.
 pub struct Watched {
-    /// The file store's path, and what was read there.
-    pub documents: Option<(PathBuf, Arc<Document>)>,
-    /// Certificates and keys.
-    pub tls: TlsFiles,
+    documents: Option<Documents>,
+    tls: TlsFiles,
+    tls_known: Vec<Stamp>,
 }
 
-/// Starts to watch; `reload` asks to read everything again, changed or not.
-pub(super) fn start(view: &View, watched: Watched, reload: Arc<Notify>) {
+/// The files of the file store.
+struct Documents {
+    path: PathBuf,
+    rules: DocumentRules,
+    known: Vec<Stamp>,
+}
+
+impl Watched {
+    /// Looks at the files these settings name; to be called before they are read, or a change in
+    /// between goes unnoticed.
+    pub fn of(settings: &Settings) -> Self {
+        let documents = match &settings.store.source {
+            StoreSource::File(path) => Some(Documents {
+                path: path.clone(),
+                rules: document_rules(settings),
+                known: stamps(std::slice::from_ref(path)),
+            }),
+            StoreSource::Empty | StoreSource::Redis(_) => None,
+        };
+        let tls = TlsFiles::of(settings);
+        Self {
+            documents,
+            tls_known: stamps(&tls.paths()),
+            tls,
+        }
+    }
+}
+
+/// Starts to watch; `reload` asks to read everything again, changed or not. `current` is what was
+/// read at the start, and who takes in the child processes of what is read later.
+pub(super) fn start(
+    view: &View,
+    watched: Watched,
+    current: (Arc<Document>, Arc<Bridge>),
+    reload: Arc<Notify>,
+) {
     let (all, _) = broadcast::channel(1);
-    if let Some((path, document)) = watched.documents {
-        tokio::spawn(documents(view.clone(), path, document, all.subscribe()));
+    if let Some(files) = watched.documents {
+        tokio::spawn(documents(view.clone(), files, current, all.subscribe()));
     }
     if !watched.tls.is_empty() {
-        tokio::spawn(certificates(view.clone(), watched.tls, all.subscribe()));
+        let watch = Watch::new(watched.tls.paths(), watched.tls_known);
+        tokio::spawn(certificates(
+            view.clone(),
+            watched.tls,
+            watch,
+            all.subscribe(),
+        ));
     }
     tokio::spawn(async move {
         loop {
@@ -55,23 +95,27 @@ pub(super) fn start(view: &View, watched: Watched, reload: Arc<Notify>) {
 /// Gives changed documents to all shards.
 async fn documents(
     view: View,
-    path: PathBuf,
-    mut current: Arc<Document>,
+    store: Documents,
+    (mut current, bridge): (Arc<Document>, Arc<Bridge>),
     mut reload: broadcast::Receiver<()>,
 ) {
+    let Documents { path, rules, known } = store;
     let files = |document: &Document| {
         let mut files = vec![path.clone()];
         files.extend(document.credential_files());
         files
     };
-    let mut watch = Watch::new(files(&current));
+    // Files of secrets were not known before: they are a difference, so all is read once more.
+    let mut watch = Watch::new(files(&current), known);
     loop {
         watch.changed(&mut reload).await;
-        match read_documents(&path) {
+        match read_documents(&path, rules) {
             Ok(document) => {
                 for finding in &document.findings {
                     log::warn(|| finding.to_string());
                 }
+                // First: a shard may ask for a child as soon as it knows of it.
+                bridge.register(&document);
                 current = Arc::new(document);
                 watch.follow(files(&current));
                 tell_all(&view, || ToShard::Document(current.clone())).await;
@@ -90,8 +134,12 @@ async fn documents(
 }
 
 /// Gives changed certificates to all shards: new connections use them.
-async fn certificates(view: View, files: TlsFiles, mut reload: broadcast::Receiver<()>) {
-    let mut watch = Watch::new(files.paths());
+async fn certificates(
+    view: View,
+    files: TlsFiles,
+    mut watch: Watch,
+    mut reload: broadcast::Receiver<()>,
+) {
     loop {
         watch.changed(&mut reload).await;
         match files.load() {
@@ -130,11 +178,12 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(paths: Vec<PathBuf>) -> Self {
+    /// `known` is how they were before they were read.
+    fn new(paths: Vec<PathBuf>, known: Vec<Stamp>) -> Self {
         let (changed, changes) = mpsc::channel(1);
         let watcher = watcher(&paths, changed.clone());
         Self {
-            known: stamps(&paths),
+            known,
             paths,
             changes,
             changed,
@@ -142,11 +191,10 @@ impl Watch {
         }
     }
 
-    /// Looks at these from now on, if they are others.
+    /// Looks at these from now on, if they are others; a new one counts as a change.
     fn follow(&mut self, paths: Vec<PathBuf>) {
         if paths != self.paths {
             self.watcher = watcher(&paths, self.changed.clone());
-            self.known = stamps(&paths);
             self.paths = paths;
         }
     }
@@ -157,29 +205,29 @@ impl Watch {
             Some(_) => LOOK_AGAIN,
             None => LOOK_AGAIN / 25,
         };
-        loop {
-            let is_asked = tokio::select! {
-                _ = self.changes.recv() => false,
+        let mut is_asked = false;
+        let mut now = stamps(&self.paths);
+        while now == self.known && !is_asked {
+            tokio::select! {
+                _ = self.changes.recv() => {}
                 // One that was missed is one all the same.
-                asked = reload.recv() => !matches!(asked, Err(broadcast::error::RecvError::Closed)),
-                () = tokio::time::sleep(pause) => false,
-            };
-            let mut now = stamps(&self.paths);
-            if now == self.known && !is_asked {
-                continue;
-            }
-            // A writer may not be done: wait until two looks agree.
-            loop {
-                tokio::time::sleep(SETTLE / 2).await;
-                let again = stamps(&self.paths);
-                if again == now {
-                    break;
+                asked = reload.recv() => {
+                    is_asked = !matches!(asked, Err(broadcast::error::RecvError::Closed));
                 }
-                now = again;
+                () = tokio::time::sleep(pause) => {}
             }
-            self.known = now;
-            return;
+            now = stamps(&self.paths);
         }
+        // A writer may not be done: wait until two looks agree.
+        loop {
+            tokio::time::sleep(SETTLE / 2).await;
+            let again = stamps(&self.paths);
+            if again == now {
+                break;
+            }
+            now = again;
+        }
+        self.known = now;
     }
 }
 

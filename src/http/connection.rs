@@ -11,52 +11,52 @@ use shards::{MovedSocket, Stream, clock::coarse_ms, deadline::now_ms, stream::RE
 
 use crate::{
     http::{
-        ChunkDecoder, Framing, HttpRefusal, Method, Parsed, RequestHead, header_values,
+        ChunkDecoder, Framing, HttpRefusal, KnownHead, Method, Parsed, RequestHead, header_values,
         parse_request,
     },
     link::Link,
     mcp::{envelope, json::DEPTH_MAX},
     refusal::Refusal,
-    reply::{Reply, Sink},
+    reply::{self, Reply, Sink},
     request::{self, Request},
+    session::SessionId,
     shard_state::ShardState,
     steer::{self, ConnectionHistory, Decision},
 };
 
-/// A request that follows the last reply within this time keeps its connection's read buffer: it
-/// saves a readiness check a request.
+/// A request comes soon that follows the last reply within this time.
 const BUSY_MS: u64 = 20;
+/// After so many in a row a connection waits with its read buffer, which saves a readiness check a
+/// request. Fewer are what each client begins with before it rests; a late one costs half of them.
+const BUSY_COUNT: u8 = 8;
 /// Bytes read ahead of a request being served at the most: pipelined requests wait in the kernel.
 const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Starts to serve an accepted connection.
 pub fn accepted(shard: &Rc<ShardState>, stream: Stream, peer: SocketAddr, listener: u8) {
-    let shard = shard.clone();
     if shard.shard.own_counters().open.value() >= shard.connections_max() {
         // Over the limit: closing is the only answer that costs nothing.
         return;
     }
     // A handshake counts: half-open ones are what a flood is made of.
-    let open = OpenCount::new(&shard);
-    shards::spawn(async move {
-        let link = if shard.tls_listener == Some(listener) {
-            let Some(config) = shard.tls.borrow().clone() else {
-                return;
-            };
-            // Nothing has been asked yet: a drain need not wait for it.
-            stream.deadline().arm_idle(shard.settings.timeouts.head);
-            match Link::accept_tls(stream, config).await {
-                Ok(link) => link,
-                Err(_) => return,
-            }
-        } else {
-            Link::Plain(stream)
-        };
+    let open = OpenCount::new(shard);
+    let start = move |link| {
         let history = ConnectionHistory::default();
-        Connection::new(open, link, peer, listener, history, Vec::new())
-            .run()
-            .await;
-    });
+        let connection = Connection::new(open, link, peer, listener, history, Vec::new());
+        shards::spawn(connection.run());
+    };
+    if shard.tls_listener != Some(listener) {
+        start(Link::Plain(stream));
+    } else if let Some(config) = shard.tls.borrow().clone() {
+        // Nothing has been asked yet: a drain need not wait for it.
+        stream.deadline().arm_idle(shard.settings.timeouts.head);
+        // In a task of its own: the room a handshake takes is not kept for a connection's life.
+        shards::spawn(async move {
+            if let Ok(link) = Link::accept_tls(stream, config).await {
+                start(link);
+            }
+        });
+    }
 }
 
 /// Goes on with a connection that another shard has moved here.
@@ -90,8 +90,11 @@ struct Connection {
     history: ConnectionHistory,
     /// Bytes read and not used yet.
     buffer: Vec<u8>,
-    is_busy: bool,
+    /// Requests that came soon after the last reply, up to [`BUSY_COUNT`].
+    soon_count: u8,
     replied_ms: u64,
+    /// The last request's head, while requests come soon.
+    known: Option<Box<KnownHead>>,
     open: OpenCount,
 }
 
@@ -139,47 +142,61 @@ impl Connection {
             listener,
             history,
             buffer,
-            is_busy: false,
+            soon_count: 0,
             replied_ms: 0,
+            known: None,
             open,
         }
     }
 
-    async fn run(mut self) {
-        loop {
-            if self.buffer.is_empty() && !self.wait().await {
-                break;
-            }
-            // Boxed: the busy part of a connection is large, and most connections are idle.
-            let next = Box::pin(self.one()).await;
-            match next {
-                Step::Again => {}
-                Step::Close => break,
-                Step::Move(owner, request) => {
-                    self.hand_over(owner, request);
-                    return;
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an `async fn` holds the connection twice: as its argument and as its variable"
+    )]
+    fn run(mut self) -> impl Future<Output = ()> {
+        async move {
+            loop {
+                if self.buffer.is_empty() && !self.wait().await {
+                    break;
+                }
+                // Boxed: the busy part of a connection is large, and most connections are idle.
+                let next = Box::pin(self.one()).await;
+                match next {
+                    Step::Again => {}
+                    Step::Close => break,
+                    Step::Move(owner, request) => {
+                        self.hand_over(owner, *request);
+                        return;
+                    }
                 }
             }
+            self.put_buffer();
         }
+    }
+
+    fn put_buffer(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         self.shard.shard.buffers.put(buffer);
     }
 
     /// Waits for the next request's first bytes without a buffer; false: the connection has ended.
     async fn wait(&mut self) -> bool {
-        let buffer = std::mem::take(&mut self.buffer);
-        if buffer.capacity() > 0 {
-            self.shard.shard.buffers.put(buffer);
-        }
+        self.put_buffer();
         self.link
             .deadline()
             .arm_idle(self.shard.settings.timeouts.idle);
-        if !self.is_busy {
+        if self.soon_count < BUSY_COUNT {
+            self.known = None;
             self.link.readable().await;
         }
         let (result, buffer) = self.link.read(self.shard.shard.buffers.take()).await;
         self.buffer = buffer;
-        self.is_busy = self.replied_ms > 0 && coarse_ms() - self.replied_ms <= BUSY_MS;
+        let is_soon = self.replied_ms > 0 && coarse_ms() - self.replied_ms <= BUSY_MS;
+        self.soon_count = if is_soon {
+            BUSY_COUNT.min(self.soon_count + 1)
+        } else {
+            self.soon_count / 2
+        };
         // What came while a limit or a drain shut the connection down could not be answered: it
         // must not be done either.
         matches!(result, Ok(count) if count > 0) && !self.link.deadline().has_passed()
@@ -188,19 +205,14 @@ impl Connection {
     /// Reads one request and has it served.
     async fn one(&mut self) -> Step {
         let mut origin = None;
-        let request = match self.read(&mut origin).await {
+        let mut request = match self.read(&mut origin).await {
             Next::Request(request) => request,
             Next::Ended => return Step::Close,
             Next::Refused(refusal) => {
                 let rules = &self.shard.access;
                 let origin = origin.filter(|origin| rules.check_origin(Some(origin)).is_ok());
                 let refusal = Refusal::Http(refusal);
-                self.shard.numbers.refused.count(&refusal);
-                let mut reply = self.reply(false, 1);
-                if let Some(origin) = origin {
-                    reply.allow_origin(&origin);
-                }
-                let _ = reply.refuse(&refusal).await;
+                self.refuse(&refusal, origin.as_deref(), false, 1).await;
                 self.linger().await;
                 return Step::Close;
             }
@@ -209,12 +221,20 @@ impl Connection {
         let owner = match self.steer(&request) {
             Steered::Here => None,
             Steered::There(owner) => Some(owner),
-            Steered::Move(owner) => return Step::Move(owner, request),
+            Steered::Move(owner) => return Step::Move(owner, Box::new(request)),
         };
         let is_reusable = match owner {
             Some(owner) => self.forward(owner, request, keep_alive).await,
             None => {
                 let shard = self.shard.clone();
+                if request.head.method == Method::Get {
+                    // It is held as long as the stream it opens.
+                    let bytes = request.bytes.as_slice().to_vec();
+                    shard
+                        .shard
+                        .buffers
+                        .put(std::mem::replace(&mut request.bytes, bytes));
+                }
                 let mut reply = self.reply(keep_alive, minor);
                 request::serve(&shard, &request, &mut reply).await;
                 let is_reusable = reply.is_reusable();
@@ -234,7 +254,7 @@ impl Connection {
     fn steer(&mut self, request: &Request) -> Steered {
         let shard = &self.shard;
         let (me, slots) = (shard.shard.id, &shard.shard.slots);
-        let session = request.session_id();
+        let session = request.session_id;
         // What a session of this shard asks needs no second look.
         let may_open = session.is_none_or(|id| slots.owner_of(id.as_bytes()) != me);
         // A shard that drains places nothing: the other ones may have ended.
@@ -268,11 +288,9 @@ impl Connection {
         )
     }
 
-    /// Reads a head and its body out of the buffer and the connection. The request's `Origin` is
-    /// told apart: a page may read why it was refused (market.md S11).
-    async fn read(&mut self, origin: &mut Option<Box<[u8]>>) -> Next {
-        let timeouts = &self.shard.settings.timeouts;
-        let (head_limit, body_limit) = (timeouts.head, timeouts.body);
+    /// Reads a head into the buffer, if it is not there, and out of it.
+    async fn read_head(&mut self, origin: &mut Option<Box<[u8]>>) -> Result<RequestHead, Next> {
+        let head_limit = self.shard.settings.timeouts.head;
         let mut started_ms = None;
         let head = loop {
             match parse_request(&self.buffer, &self.shard.head_limits) {
@@ -280,16 +298,37 @@ impl Connection {
                 Ok(Parsed::Partial) => {}
                 Err(refusal) => {
                     *origin = header_values(&self.buffer, "origin").next().map(Box::from);
-                    return Next::Refused(refusal);
+                    return Err(Next::Refused(refusal));
                 }
             }
             // The limit counts from the first look at a head that is not whole.
             let started_ms = *started_ms.get_or_insert_with(now_ms);
             let spent = Duration::from_millis(now_ms() - started_ms);
-            if let Err(next) = self.fill(head_limit.saturating_sub(spent)).await {
-                return next;
-            }
+            self.fill(head_limit.saturating_sub(spent)).await?;
         };
+        if self.soon_count == BUSY_COUNT {
+            self.known = KnownHead::remember(self.known.take(), &self.buffer, &head);
+        }
+        Ok(head)
+    }
+
+    /// The head in the buffer, if it is the last one again.
+    fn known_head(&self) -> Option<RequestHead> {
+        let known = self.known.as_ref()?;
+        known.recognise(&self.buffer, &self.shard.head_limits)
+    }
+
+    /// Reads a head and its body out of the buffer and the connection. The request's `Origin` is
+    /// told apart: a page may read why it was refused (market.md S11).
+    async fn read(&mut self, origin: &mut Option<Box<[u8]>>) -> Next {
+        let head = match self.known_head() {
+            Some(head) => head,
+            None => match self.read_head(origin).await {
+                Ok(head) => head,
+                Err(next) => return next,
+            },
+        };
+        let body_limit = self.shard.settings.timeouts.body;
         *origin = head.origin.map(|span| span.slice(&self.buffer).into());
         match head.framing {
             Framing::NoBody => Next::Request(self.cut(head, 0)),
@@ -342,11 +381,13 @@ impl Connection {
         }
         self.link.deadline().disarm();
         let body = head.len..bytes.len();
+        let session_id = session_id_in(&head, &bytes);
         Next::Request(Request {
             bytes,
             head,
             body,
             peer: self.peer,
+            session_id,
         })
     }
 
@@ -374,11 +415,13 @@ impl Connection {
         }
         self.link.deadline().disarm();
         let body = head.len..whole;
+        let session_id = session_id_in(&head, &bytes);
         Request {
             bytes,
             head,
             body,
             peer: self.peer,
+            session_id,
         }
     }
 
@@ -406,6 +449,24 @@ impl Connection {
         }
     }
 
+    /// Answers with a refusal of this shard's own; true: the connection may go on.
+    async fn refuse(
+        &mut self,
+        refusal: &Refusal,
+        origin: Option<&[u8]>,
+        keep_alive: bool,
+        minor: u8,
+    ) -> bool {
+        self.shard.numbers.refused.count(refusal);
+        let mut reply = self.reply(keep_alive, minor);
+        if let Some(origin) = origin {
+            reply.allow_origin(origin);
+        }
+        // A client that has left needs no answer.
+        let _ = reply.refuse(refusal).await;
+        reply.is_reusable()
+    }
+
     /// Has a request served by the shard that owns its session and writes the reply as it comes.
     async fn forward(
         &mut self,
@@ -414,21 +475,27 @@ impl Connection {
         keep_alive: bool,
     ) -> bool {
         let minor = request.head.minor;
+        // What is refused here is for its page to read as well.
+        let origin = request.field(request.head.origin);
+        let origin = origin.filter(|origin| self.shard.access.check_origin(Some(origin)).is_ok());
+        let origin: Option<Box<[u8]>> = origin.map(Box::from);
         // A drain waits for the reply here as it does at the owner.
         let _pass = self.shard.shard.gate.enter();
         let mut parts = match self.shard.shard.port.call(owner, Box::new(request)) {
             Ok(parts) => parts,
             Err(_) => {
-                let mut reply = self.reply(keep_alive, minor);
-                let _ = reply.refuse(&Refusal::Busy).await;
-                return reply.is_reusable();
+                return self
+                    .refuse(&Refusal::Busy, origin.as_deref(), keep_alive, minor)
+                    .await;
             }
         };
         let write_limit = self.shard.settings.timeouts.write;
-        let mut has_begun = false;
+        let (mut has_begun, mut is_last) = (false, false);
         loop {
             match parts.next().await {
                 Ok(Some(bytes)) => {
+                    // The owner may have promised that the connection ends with this reply.
+                    is_last |= !has_begun && reply::says_close(&bytes);
                     has_begun = true;
                     let (result, bytes) = self.link.write_all_within(bytes, write_limit).await;
                     parts.give_back(bytes);
@@ -437,7 +504,8 @@ impl Connection {
                     }
                 }
                 Ok(None) => {
-                    return keep_alive && minor >= 1 && !self.shard.shard.gate.is_closed();
+                    let is_open = !is_last && !self.shard.shard.gate.is_closed();
+                    return keep_alive && minor >= 1 && is_open;
                 }
                 Err(_) => {
                     // The owner has ended: a drain's end, or its death.
@@ -447,7 +515,7 @@ impl Connection {
                         } else {
                             Refusal::Internal
                         };
-                        let _ = self.reply(false, minor).refuse(&refusal).await;
+                        self.refuse(&refusal, origin.as_deref(), false, minor).await;
                     }
                     return false;
                 }
@@ -517,14 +585,15 @@ enum Steered {
 }
 
 /// What to do after a request.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one at a time and taken apart at once; a box would be one more allocation a request"
-)]
 enum Step {
     Again,
     Close,
-    Move(shards::ShardId, Request),
+    /// At most once in a connection's life.
+    Move(shards::ShardId, Box<Request>),
+}
+
+fn session_id_in(head: &RequestHead, bytes: &[u8]) -> Option<SessionId> {
+    SessionId::parse(head.session_id?.slice(bytes))
 }
 
 /// Whether the request opens a session.
@@ -537,4 +606,20 @@ fn is_initialize(request: &Request) -> bool {
                 .method
                 .is_some_and(|span| span.slice(body) == b"initialize")
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes_of<F>(_: impl Fn(Connection) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        // With the runtime's 50 bytes it stays in the allocator's class of 512.
+        let bytes = bytes_of(Connection::run);
+        assert!(bytes <= 456, "{bytes} bytes");
+    }
 }

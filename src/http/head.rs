@@ -10,10 +10,12 @@ use std::fmt;
 use memchr::memchr;
 
 use super::framing::Framing;
-use super::line::{self, Line, is_token};
+use super::line::{self, Line, front_len, is_token};
 use super::target::{self, is_target_byte};
+pub use known::KnownHead;
 use section::Section;
 
+mod known;
 mod section;
 
 /// A piece of the buffer a head was parsed from.
@@ -152,6 +154,8 @@ pub struct RequestHead {
     /// `Upgrade` was sent. Ignored here, and the connection closes after the answer (App. B rule
     /// 8).
     pub upgrade: bool,
+    /// `Content-Length`, if it stood there, whatever it came to.
+    pub content_length: Option<Span>,
     /// `Host`: present, single and well-formed in every head we take.
     pub host: Option<Span>,
     /// `Authorization`.
@@ -249,21 +253,18 @@ struct RequestLine {
 
 /// RFC 9112 section 3: `method SP target SP HTTP/1.x CRLF`, with exactly one space each.
 fn request_line(view: &[u8], target_bytes_max: usize) -> Result<Parsed<RequestLine>, HttpRefusal> {
-    let method_len = match view
-        .iter()
-        .take(METHOD_BYTES_MAX + 1)
-        .position(|&b| !is_token(b))
-    {
-        Some(len) if len > 0 && view[len] == b' ' => len,
-        Some(_) => return Err(HttpRefusal::bad("malformed request method")),
-        None if view.len() > METHOD_BYTES_MAX => {
+    let method_len = front_len(&view[..view.len().min(METHOD_BYTES_MAX + 1)], is_token);
+    match view.get(method_len) {
+        _ if method_len > METHOD_BYTES_MAX => {
             return Err(HttpRefusal {
                 status: 501,
                 reason: "unknown request method",
             });
         }
+        Some(b' ') if method_len > 0 => {}
+        Some(_) => return Err(HttpRefusal::bad("malformed request method")),
         None => return Ok(Parsed::Partial),
-    };
+    }
     let method = match &view[..method_len] {
         b"POST" => Method::Post,
         b"GET" => Method::Get,
@@ -280,13 +281,13 @@ fn request_line(view: &[u8], target_bytes_max: usize) -> Result<Parsed<RequestLi
     };
     let target_at = method_len + 1;
     let rest = &view[target_at..];
-    let target_len = match rest.iter().position(|&byte| !is_target_byte(byte)) {
-        Some(len) if len > target_bytes_max => return Err(TARGET_TOO_LONG),
-        Some(len) if len > 0 && rest[len] == b' ' => len,
+    let target_len = front_len(rest, is_target_byte);
+    match rest.get(target_len) {
+        _ if target_len > target_bytes_max => return Err(TARGET_TOO_LONG),
+        Some(b' ') if target_len > 0 => {}
         Some(_) => return Err(HttpRefusal::bad("malformed request target")),
-        None if rest.len() > target_bytes_max => return Err(TARGET_TOO_LONG),
         None => return Ok(Parsed::Partial),
-    };
+    }
     let version_at = target_at + target_len + 1;
     let Parsed::Complete(minor) = version(&view[version_at..])? else {
         return Ok(Parsed::Partial);
@@ -304,6 +305,9 @@ const VERSION_LINE_LEN: usize = b"HTTP/1.1\r\n".len();
 /// The version and the line end after it. A version is refused only once its line is well-formed,
 /// so that half of it never gets another verdict than the whole.
 fn version(rest: &[u8]) -> Result<Parsed<u8>, HttpRefusal> {
+    if rest.starts_with(b"HTTP/1.1\r\n") {
+        return Ok(Parsed::Complete(1));
+    }
     let shape = b"HTTP/d.d\r\n";
     let front = &rest[..rest.len().min(VERSION_LINE_LEN)];
     for (&byte, &expected) in front.iter().zip(shape) {

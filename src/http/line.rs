@@ -5,8 +5,6 @@
 //! and a fault depends only on the bytes up to it, so it is the same however the bytes arrive.
 //! Never decides what a header means.
 
-use memchr::memchr;
-
 use super::head::Span;
 
 /// What stands at a line start inside a header section.
@@ -61,35 +59,54 @@ pub(super) fn read(buf: &[u8], at: usize) -> Result<Line, LineFault> {
         [b'\r', ..] => return Err(LineFault::End),
         _ => {}
     }
-    let Some(name_len) = rest.iter().position(|&byte| !is_token(byte)) else {
-        return Ok(Line::Partial);
-    };
-    if name_len == 0 || rest[name_len] != b':' {
-        return Err(LineFault::Name);
+    let name_len = front_len(rest, is_token);
+    match rest.get(name_len) {
+        None => return Ok(Line::Partial),
+        Some(b':') if name_len > 0 => {}
+        Some(_) => return Err(LineFault::Name),
     }
     let value_at = name_len + 1;
     let tail = &rest[value_at..];
-    let end = memchr(b'\r', tail);
-    let raw = &tail[..end.unwrap_or(tail.len())];
-    if !is_field_text(raw) {
-        return Err(LineFault::Value);
+    let raw_len = text_len(tail);
+    match tail.get(raw_len) {
+        None => return Ok(Line::Partial),
+        Some(b'\r') => {}
+        Some(_) => return Err(LineFault::Value),
     }
-    let Some(raw_len) = end else {
-        return Ok(Line::Partial);
-    };
     match tail.get(raw_len + 1) {
         None => return Ok(Line::Partial),
         Some(b'\n') => {}
         Some(_) => return Err(LineFault::End),
     }
-    let front = raw.iter().take_while(|byte| is_ows(**byte)).count();
-    let value = trim_ows(raw);
+    let (mut value, mut front) = (&tail[..raw_len], 0);
+    while let [first, rest @ ..] = value
+        && is_ows(*first)
+    {
+        (value, front) = (rest, front + 1);
+    }
+    let value = trim_ows(value);
     let value_start = at + value_at + front;
     Ok(Line::Field {
         name: Span::new(at, at + name_len),
         value: Span::new(value_start, value_start + value.len()),
         next: at + value_at + raw_len + 2,
     })
+}
+
+/// How many bytes from the front are of a class, looked at eight at a time.
+#[inline]
+pub(super) fn front_len(bytes: &[u8], is_in: impl Fn(u8) -> bool) -> usize {
+    let mut at = 0;
+    for word in bytes.as_chunks::<8>().0 {
+        if !word.iter().fold(true, |fine, &byte| fine & is_in(byte)) {
+            break;
+        }
+        at += word.len();
+    }
+    while bytes.get(at).is_some_and(|&byte| is_in(byte)) {
+        at += 1;
+    }
+    at
 }
 
 /// RFC 9110 section 5.6.2: a byte that may stand in a method or a header name.
@@ -112,12 +129,53 @@ pub(super) const fn byte_table(listed: &[u8]) -> [bool; 256] {
     table
 }
 
-/// Bytes a field value may hold: HTAB, SP, visible ASCII, obs-text.
-fn is_field_text(value: &[u8]) -> bool {
-    // A fold without a branch, so that the compiler can take many bytes at a time.
-    !value.iter().fold(false, |bad, &byte| {
-        bad | ((byte < b' ') & (byte != b'\t')) | (byte == 0x7f)
-    })
+/// How many bytes from the front may stand in a field value: HTAB, SP, visible and obs-text
+/// (RFC 9110 section 5.5). What ends them is a control byte, a CR if all is well.
+fn text_len(bytes: &[u8]) -> usize {
+    let mut at = plain_len(bytes);
+    while bytes.get(at) == Some(&b'\t') {
+        at += 1 + plain_len(&bytes[at + 1..]);
+    }
+    at
+}
+
+/// The same without HTAB: long values by blocks, for which the compiler has wide instructions.
+fn plain_len(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHS: u64 = ONES << 7;
+    let is_control = |byte: u8| (byte < b' ') | (byte == 0x7f);
+    let mut at = 0;
+    for block in bytes.as_chunks::<16>().0 {
+        // Without a branch.
+        if block
+            .iter()
+            .fold(false, |bad, &byte| bad | is_control(byte))
+        {
+            break;
+        }
+        at += block.len();
+    }
+    for word in bytes[at..].as_chunks().0.iter().take(2) {
+        let word = u64::from_le_bytes(*word);
+        // A byte's high bit tells a hit. A borrow spoils only what is behind the first one.
+        let delete = word ^ (ONES * 0x7f);
+        let control = word.wrapping_sub(ONES * 0x20) & !word;
+        let hits = (control | (delete.wrapping_sub(ONES) & !delete)) & HIGHS;
+        if hits != 0 {
+            return at + (hits.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    while bytes.get(at).is_some_and(|&byte| !is_control(byte)) {
+        at += 1;
+    }
+    at
+}
+
+/// Equal but for case. What is written as we write it, which is nearly all, costs one comparison.
+#[inline]
+pub(super) fn is_word(written: &[u8], wanted: &[u8]) -> bool {
+    written == wanted || written.eq_ignore_ascii_case(wanted)
 }
 
 /// RFC 9110 section 5.6.3.

@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::framing::{Seen, decimal};
 use super::head::{Parsed, Span};
-use super::line::{self, Line, LineFault, list_members, trim_ows};
+use super::line::{self, Line, LineFault, is_word, list_members, trim_ows};
 
 /// How the end of a response body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,6 +178,14 @@ struct StatusLine {
 /// RFC 9112 section 4. The space before an absent reason may be absent too: servers do that.
 fn status_line(view: &[u8]) -> Result<Parsed<StatusLine>, ResponseFault> {
     const SHAPE: &[u8] = b"HTTP/d.d ddd";
+    const USUAL: &[u8] = b"HTTP/1.1 200 OK\r\n";
+    if view.starts_with(USUAL) {
+        return Ok(Parsed::Complete(StatusLine {
+            minor: 1,
+            status: 200,
+            next: USUAL.len(),
+        }));
+    }
     let front = &view[..view.len().min(SHAPE.len())];
     for (&byte, &expected) in front.iter().zip(SHAPE) {
         let fine = if expected == b'd' {
@@ -269,7 +277,7 @@ impl<'a> Section<'a> {
     fn read(&mut self, view: &'a [u8], name: Span, value: Span) -> Result<(), ResponseFault> {
         let bytes = value.slice(view);
         let written = name.slice(view);
-        let is = |wanted: &str| written.eq_ignore_ascii_case(wanted.as_bytes());
+        let is = |wanted: &str| is_word(written, wanted.as_bytes());
         match written.len() {
             10 if is("connection") => {
                 for option in list_members(bytes) {
@@ -353,9 +361,9 @@ impl<'a> Section<'a> {
 /// RFC 9110 section 8.3: the media type without its parameters.
 fn content_kind(value: &[u8]) -> ContentKind {
     let media_type = trim_ows(value.split(|&byte| byte == b';').next().unwrap_or_default());
-    if media_type.eq_ignore_ascii_case(b"application/json") {
+    if is_word(media_type, b"application/json") {
         ContentKind::Json
-    } else if media_type.eq_ignore_ascii_case(b"text/event-stream") {
+    } else if is_word(media_type, b"text/event-stream") {
         ContentKind::EventStream
     } else {
         ContentKind::Other

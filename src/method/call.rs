@@ -337,7 +337,7 @@ impl Attempt<'_, '_> {
         let (exchange, http) = match shard.upstream.exchange(target, http, manner, buffer).await {
             Ok(both) => both,
             Err(fault) => {
-                self.entry.end_leg(next_id);
+                self.entry.end_leg(open, next_id);
                 return Err(fault.into());
             }
         };
@@ -353,7 +353,7 @@ impl Attempt<'_, '_> {
             client_head: self.caller.request.head_bytes(),
         };
         let result = relay(shard, &call, exchange, reply).await;
-        self.entry.end_leg(next_id);
+        self.entry.end_leg(open, next_id);
         shard
             .latency
             .borrow_mut()

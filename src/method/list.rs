@@ -432,7 +432,7 @@ impl Lister<'_, '_> {
             .upstream
             .ask(&backend.target, http, id.as_bytes(), manner)
             .await;
-        self.entry.end_leg(upstream_id);
+        self.entry.end_leg(open, upstream_id);
         let answer = asked?;
         // Some servers advertise a family that has nothing to list (market.md C3).
         if answer.error_code() == Some(-32601) {

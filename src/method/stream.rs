@@ -4,7 +4,7 @@
 use std::{pin::pin, rc::Rc};
 
 use futures_util::future::{Either, select};
-use shards::deadline::now_ms;
+use shards::{alarm::Alarm, deadline::now_ms};
 
 use crate::{
     http::{LAST_CHUNK, encode_chunk, header_values, sse},
@@ -48,6 +48,7 @@ pub async fn open(
         reply,
         out: Vec::with_capacity(512),
         text: Vec::new(),
+        alarm: Rc::default(),
     };
     let Some(seen) = seen else {
         let stream = session.streams.open(STREAMS_MAX);
@@ -99,6 +100,8 @@ struct Writer<'a, 'b> {
     out: Vec<u8>,
     /// Events and comments not framed yet.
     text: Vec<u8>,
+    /// Rings when nothing was said for long.
+    alarm: Rc<Alarm>,
 }
 
 /// What woke a stream.
@@ -183,7 +186,8 @@ impl Writer<'_, '_> {
     }
 
     async fn wait(&mut self, changed: impl Future<Output = ()>) -> Woken {
-        let pause = pin!(shards::sleep(self.shard.upstream.limits.heartbeat));
+        self.shard.heartbeats.set(&self.alarm);
+        let pause = pin!(self.alarm.rings());
         let left = pin!(self.reply.client_left());
         match select(pin!(changed), select(left, pause)).await {
             Either::Left(_) => Woken::Changed,

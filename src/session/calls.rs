@@ -61,10 +61,11 @@ impl ClientCall {
     }
 
     /// Forgets a request at a backend: it has been answered, or never reached it.
-    pub fn end_leg(&self, upstream_id: u64) {
+    pub fn end_leg(&self, open: &Rc<OpenBackend>, upstream_id: u64) {
+        // Each backend's ids are its own: a list has the same one at several.
         self.legs
             .borrow_mut()
-            .retain(|leg| leg.upstream_id != upstream_id);
+            .retain(|leg| leg.upstream_id != upstream_id || !Rc::ptr_eq(&leg.open, open));
     }
 
     /// Its requests at backends that are not answered yet.

@@ -141,6 +141,12 @@ fn open_doors(settings: &Settings, reader: &mut Reader<'_>) {
             reader.fault("allow-anonymous", problem);
         }
     }
+    if !access.authorization_servers.is_empty() && !reader.is_said("public-url") {
+        reader.fault("public-url", "required by --authorization-server");
+    }
+    if access.public_url.is_some() && !reader.is_said("authorization-server") {
+        reader.note("public-url", "no effect without --authorization-server");
+    }
     for address in settings.listen.addresses().chain(settings.listen.admin) {
         if access.bootstrap_helpers && !is_loopback(address) {
             let problem = format!(
@@ -274,6 +280,10 @@ fn ignored(settings: &Settings, reader: &mut Reader<'_>) {
                 reader.note(flag, "no effect without --tls-address");
             }
         }
+    }
+    if settings.upstream.allow_stdio && !matches!(settings.store.source, StoreSource::File(_)) {
+        let text = "no effect without --config-file: no other store starts child processes";
+        reader.note("allow-stdio", text);
     }
     if matches!(settings.store.source, StoreSource::File(_))
         && reader.is_said("user-config-cache-expiry-seconds")

@@ -98,6 +98,10 @@ pub struct Access {
     /// Hosts that requests may be for, lower case, any port when none is named; with none the
     /// host is not checked (contract contextforge 1.6).
     pub hosts: Vec<String>,
+    /// Scheme and authority clients know the gateway by.
+    pub public_url: Option<String>,
+    /// Issuers clients get their tokens from.
+    pub authorization_servers: Vec<String>,
     /// The virtual host of requests whose path names none.
     pub default_virtual_host: Option<String>,
 }
@@ -182,6 +186,8 @@ pub struct Upstream {
     pub idle_per_backend_max: usize,
     /// What happens when some backends of a virtual host fail.
     pub fail_mode: FailMode,
+    /// Child processes of local configuration files are started.
+    pub allow_stdio: bool,
     /// Run plugins from the plugin document.
     pub plugins: bool,
 }
@@ -253,6 +259,8 @@ pub struct Limits {
     pub sessions_max: usize,
     /// Live sessions of one principal; at most `sessions_max`.
     pub sessions_per_principal_max: usize,
+    /// Child processes of stdio backends.
+    pub stdio_children_max: usize,
     /// `Mcp-*` headers of a request (contract contextforge 1.6).
     pub standard_header_count_max: usize,
     /// Longest value of an `Mcp-*` header (contract contextforge 1.6).

@@ -14,7 +14,7 @@ use super::reader::Reader;
 use super::secret::Secret;
 use super::table::SETTINGS;
 use super::values::{
-    cpu_list, headers, host, host_pattern, list, name, node_id, origin, path, socket,
+    cpu_list, headers, host, host_pattern, list, name, node_id, origin, path, public_url, socket,
     socket_or_none, url, whole, word,
 };
 use super::{Purpose, Settings};
@@ -140,6 +140,10 @@ fn access(reader: &mut Reader<'_>) -> Access {
             .unwrap_or_default(),
         hosts: reader
             .optional("mcp-allowed-hosts", list(host_pattern))
+            .unwrap_or_default(),
+        public_url: reader.optional("public-url", public_url),
+        authorization_servers: reader
+            .optional("authorization-server", list(url))
             .unwrap_or_default(),
         default_virtual_host: reader.optional("default-virtual-host", |text| match name(text) {
             Ok(name) if !name.contains('/') => Ok(name),
@@ -314,6 +318,7 @@ fn upstream(reader: &mut Reader<'_>) -> Upstream {
             .unwrap_or(u32::MAX),
         idle_per_backend_max: reader.count("upstream-idle-per-backend-max", 0..=65_536),
         fail_mode: reader.value("fail-mode", word(&fail_modes)),
+        allow_stdio: reader.switch("allow-stdio"),
         plugins: reader.switch("runtime-plugins-enabled"),
     }
 }
@@ -331,6 +336,7 @@ fn limits(reader: &mut Reader<'_>) -> Limits {
         connections_max: reader.count("connections-max", 1..=10_000_000),
         sessions_max: reader.count("sessions-max", 1..=10_000_000),
         sessions_per_principal_max: reader.count("sessions-per-principal-max", 1..=10_000_000),
+        stdio_children_max: reader.count("stdio-children-max", 1..=100_000),
         standard_header_count_max: or_default(
             reader.count("mcp-standard-header-max-count", 0..=1024),
             32,

@@ -258,6 +258,12 @@ pub const SETTINGS: &[Setting] = &[
     row(Access, "mcp-allowed-hosts", Many("HOST"),
         "Host names requests may be for; without port: any port. None: loopback names \
          if all listeners are, else any."),
+    row(Access, "public-url", One("URL"),
+        "Scheme and host clients know this gateway by, as https://mcp.example; for \
+         --authorization-server."),
+    row(Access, "authorization-server", Many("URL"),
+        "Issuer of the tokens; a 401 then points to a document that names it (RFC 9728). Needs \
+         --public-url."),
     row(Access, "default-virtual-host", NAME,
         "The virtual host of requests whose path names none."),
 
@@ -306,6 +312,9 @@ pub const SETTINGS: &[Setting] = &[
         "When some backends of a virtual host fail: open serves the others, closed refuses the \
          request.")
         .or("open"),
+    row(Upstream, "allow-stdio", Switch,
+        "Start the child processes (`command`) of local configuration files; never those of Redis.")
+        .or("false"),
     row(Upstream, "runtime-plugins-enabled", Switch,
         "Run plugins from the plugin document in Redis.")
         .or("false"),
@@ -323,6 +332,7 @@ pub const SETTINGS: &[Setting] = &[
     row(Limits, "connections-max", COUNT, "Client connections of the whole process.").or("65536"),
     row(Limits, "sessions-max", COUNT, "Live sessions of the whole process.").or("10000"),
     row(Limits, "sessions-per-principal-max", COUNT, "Live sessions of one principal.").or("1000"),
+    row(Limits, "stdio-children-max", COUNT, "Child processes of stdio backends.").or("128"),
     row(Limits, "mcp-standard-header-max-count", COUNT,
         "Mcp-* headers of a request; 0 means the default.").or("32"),
     row(Limits, "mcp-standard-header-max-value-bytes", SIZE,

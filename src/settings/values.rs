@@ -149,6 +149,16 @@ pub(super) fn origin(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// What clients know this process by: `http` or `https`, and an authority.
+pub(super) fn public_url(text: &str) -> Result<String, String> {
+    let is_http = text.starts_with("http://") || text.starts_with("https://");
+    origin(text).ok().filter(|_| is_http).ok_or_else(|| {
+        "must be http:// or https:// and a host in lower case, as https://mcp.example: without a \
+         path, without the scheme's own port"
+            .to_owned()
+    })
+}
+
 /// A host with an optional port, in lower case.
 pub(super) fn host_pattern(text: &str) -> Result<String, String> {
     authority(text)

@@ -65,7 +65,7 @@ pub struct Upstream {
 impl Upstream {
     /// Whether the mode lets us speak to `target` at all (contextforge.md 1.3).
     fn is_allowed(&self, target: &Target) -> bool {
-        target.is_tls
+        target.is_private
             || matches!(
                 self.mode,
                 UpstreamMode::PlainTextOrTls | UpstreamMode::PlainTextOrMtls

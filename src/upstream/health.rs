@@ -16,8 +16,8 @@ const TARGETS_MAX: usize = 1000;
 /// One target as one shard sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetHealth {
-    /// Scheme and authority.
-    pub origin: String,
+    /// What an operator knows it by.
+    pub name: String,
     /// Exchanges under way.
     pub in_flight: u64,
     /// Idle connections.
@@ -35,8 +35,8 @@ pub struct TargetHealth {
 /// One backend as all shards together see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BackendHealth {
-    /// Scheme, host and port.
-    pub origin: String,
+    /// Scheme, host and port; a child process' virtual host and key.
+    pub name: String,
     /// Exchanges under way.
     pub in_flight: u64,
     /// Idle connections kept.
@@ -62,10 +62,9 @@ fn label<S: serde::Serializer>(state: &State, serializer: S) -> Result<S::Ok, S:
 
 impl Target {
     fn health(&self, now_ms: u64) -> TargetHealth {
-        let scheme = if self.is_tls { "https" } else { "http" };
         let last = self.last_fault.get();
         TargetHealth {
-            origin: format!("{scheme}://{}", self.authority),
+            name: self.name.to_string(),
             in_flight: u64::from(self.in_flight.get()),
             idle: self.idle_count() as u64,
             opened: self.opened_count.get(),
@@ -85,13 +84,13 @@ impl Targets {
     }
 }
 
-/// What all shards say of each backend, by its origin.
+/// What all shards say of each backend, by its name.
 pub fn together(shards: impl IntoIterator<Item = Vec<TargetHealth>>) -> Vec<BackendHealth> {
     let mut all: BTreeMap<String, (BackendHealth, u64)> = BTreeMap::new();
     for target in shards.into_iter().flatten() {
-        let (sum, newest_ms) = all.entry(target.origin.clone()).or_insert_with(|| {
+        let (sum, newest_ms) = all.entry(target.name.clone()).or_insert_with(|| {
             let none = BackendHealth {
-                origin: target.origin.clone(),
+                name: target.name.clone(),
                 in_flight: 0,
                 idle: 0,
                 opened: 0,
@@ -126,7 +125,7 @@ mod tests {
 
     fn target(breaker: State, failures: u64, last: Option<(&'static str, u64)>) -> TargetHealth {
         TargetHealth {
-            origin: "http://a:1".to_owned(),
+            name: "http://a:1".to_owned(),
             in_flight: 1,
             idle: 2,
             opened: 3,
@@ -139,7 +138,7 @@ mod tests {
     #[test]
     fn shards_are_summed_and_the_worst_and_newest_is_told() {
         let other = TargetHealth {
-            origin: "http://b:1".to_owned(),
+            name: "http://b:1".to_owned(),
             ..target(State::Closed, 0, None)
         };
         let all = together([

@@ -21,6 +21,7 @@ use crate::{
     upstream::{
         CallFault,
         exchange::{Manner, Repeat},
+        farewell::{Goodbye, farewell},
         listen, log_level, request,
     },
 };
@@ -339,15 +340,14 @@ pub fn end_all(shard: &Rc<ShardState>, session: &Session) {
     for (index, link) in set.sessions.iter().enumerate() {
         let Some(open) = link.open() else { continue };
         link.forget(&open);
-        let (shard, host) = (shard.clone(), set.host.clone());
-        let pass = shard.shard.gate.enter();
-        let client_head = session.opening_head.clone();
-        spawn(async move {
-            let backend = &host.backends[index];
-            let (id, version) = (open.session_id.as_deref(), Some(open.version));
-            end(&shard, backend, id, version, &client_head).await;
-            drop(pass);
-        });
+        let goodbye = Goodbye {
+            host: set.host.clone(),
+            index,
+            open,
+            client_head: session.opening_head.clone(),
+            pass: shard.shard.gate.enter(),
+        };
+        farewell(shard, goodbye);
     }
 }
 

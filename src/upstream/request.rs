@@ -72,6 +72,7 @@ fn start(
     if let Some(version) = version.filter(|version| *version >= Version::V2025_06_18) {
         field(out, b"mcp-protocol-version", version.name().as_bytes());
     }
+    out.extend_from_slice(&backend.own_lines.0);
     for (name, value) in &backend.add_headers {
         field(out, name.as_bytes(), value.as_bytes());
     }

@@ -8,11 +8,14 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     rc::Rc,
+    sync::Arc,
 };
 
 use shards::deadline::now_ms;
 
 use crate::{
+    bridge::{Bridge, SECRET_HEADER, URL_HEADER},
+    config::user_config::StdioServer,
     link::Link,
     upstream::{CallFault, breaker::Breaker},
 };
@@ -26,12 +29,17 @@ const TRUSTED_MS: u64 = 5;
 pub struct Target {
     /// Whether it is spoken to in TLS.
     pub is_tls: bool,
+    /// Whether nobody on the way can read along, which the connection mode may ask for: TLS, or
+    /// what is behind the bridge is TLS or a child process.
+    pub is_private: bool,
     /// Host name or address, no brackets.
     pub host: Box<str>,
     /// Port.
     pub port: u16,
     /// The `Host` header's value.
     pub authority: Box<str>,
+    /// What an operator knows it by: scheme and authority, or a child's virtual host and key.
+    pub name: Box<str>,
     /// Fails fast when the target does.
     pub breaker: Breaker,
     /// Its addresses and until when they hold, ms.
@@ -55,6 +63,26 @@ struct Idle {
 }
 
 impl Target {
+    fn new(is_tls: bool, host: &str, port: u16, authority: String) -> Self {
+        let scheme = if is_tls { "https" } else { "http" };
+        Self {
+            name: format!("{scheme}://{authority}").into(),
+            is_tls,
+            is_private: is_tls,
+            host: host.into(),
+            port,
+            authority: authority.into(),
+            breaker: Breaker::default(),
+            addresses: RefCell::default(),
+            idle: RefCell::default(),
+            next_id: Cell::new(1),
+            opened_count: Cell::new(0),
+            in_flight: Cell::new(0),
+            fault_count: Cell::new(0),
+            last_fault: Cell::new(None),
+        }
+    }
+
     /// A request id not used here before.
     pub fn next_id(&self) -> u64 {
         self.next_id.replace(self.next_id.get() + 1)
@@ -156,12 +184,74 @@ impl Drop for Seat {
 #[derive(Debug, Default)]
 pub struct Targets {
     known: RefCell<HashMap<Address, Rc<Target>>>,
+    bridge: Option<Arc<Bridge>>,
 }
 
-/// Whether with TLS, host, port.
+/// Whether with TLS, host, port; behind the bridge the server's own name, and no port.
 type Address = (bool, Box<str>, u16);
 
+/// What is behind the bridge.
+#[derive(Debug, Clone, Copy)]
+pub enum Behind<'a> {
+    /// An HTTP+SSE server, by its absolute `http` or `https` URL.
+    Sse(&'a str),
+    /// A child process.
+    Stdio(&'a StdioServer),
+}
+
+/// Header lines of the gateway's own.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct OwnLines(pub Box<[u8]>);
+
+/// There are secrets in them.
+impl std::fmt::Debug for OwnLines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OwnLines(***)")
+    }
+}
+
 impl Targets {
+    /// None yet; what other transports lead to is behind `bridge`.
+    pub fn new(bridge: Arc<Bridge>) -> Self {
+        Self {
+            known: RefCell::default(),
+            bridge: Some(bridge),
+        }
+    }
+
+    /// The target of a server behind the bridge, the path there, and the lines each request needs.
+    /// Each server has a target of its own: when it fails, the others are asked all the same.
+    pub fn of_bridge(&self, behind: Behind<'_>) -> Option<(Rc<Target>, Box<str>, OwnLines)> {
+        let door = self.bridge.as_ref()?.door()?;
+        let mut lines = format!("{SECRET_HEADER}: {}\r\n", door.secret);
+        let (key, path, is_private, name): (&str, Box<str>, bool, String) = match behind {
+            Behind::Sse(url) => {
+                lines.push_str(&format!("{URL_HEADER}: {url}\r\n"));
+                let parsed = url::Url::parse(url).ok()?;
+                let name = format!("sse+{}", parsed.origin().ascii_serialization());
+                (url, "/sse".into(), parsed.scheme() == "https", name)
+            }
+            Behind::Stdio(server) => {
+                let path = format!("/stdio/{}", server.id).into();
+                (&server.id, path, true, format!("stdio:{}", server.label))
+            }
+        };
+        let host = door.address.ip().to_string();
+        let target = self
+            .known
+            .borrow_mut()
+            .entry((false, key.into(), 0))
+            .or_insert_with(|| {
+                Rc::new(Target {
+                    is_private,
+                    name: name.into(),
+                    ..Target::new(false, &host, door.address.port(), door.address.to_string())
+                })
+            })
+            .clone();
+        Some((target, path, OwnLines(lines.into_bytes().into())))
+    }
+
     /// The target of an absolute `http` or `https` URL, and the path and query to ask there.
     pub fn of_url(&self, text: &str) -> Option<(Rc<Target>, Box<str>)> {
         let url = url::Url::parse(text).ok()?;
@@ -185,22 +275,7 @@ impl Targets {
             .known
             .borrow_mut()
             .entry((is_tls, host.into(), port))
-            .or_insert_with(|| {
-                Rc::new(Target {
-                    is_tls,
-                    host: host.into(),
-                    port,
-                    authority: authority.into(),
-                    breaker: Breaker::default(),
-                    addresses: RefCell::default(),
-                    idle: RefCell::default(),
-                    next_id: Cell::new(1),
-                    opened_count: Cell::new(0),
-                    in_flight: Cell::new(0),
-                    fault_count: Cell::new(0),
-                    last_fault: Cell::new(None),
-                })
-            })
+            .or_insert_with(|| Rc::new(Target::new(is_tls, host, port, authority)))
             .clone();
         Some((target, path.into()))
     }

@@ -36,9 +36,9 @@ fn status(address: SocketAddr, more: &[&str]) -> Finished {
 }
 
 fn backend_of(document: &Value, port: u16) -> Value {
-    let origin = format!("http://127.0.0.1:{port}");
+    let name = format!("http://127.0.0.1:{port}");
     let all = document["backends"].as_array().unwrap();
-    let found = all.iter().find(|backend| backend["origin"] == *origin);
+    let found = all.iter().find(|backend| backend["name"] == *name);
     found.unwrap_or_else(|| panic!("{document}")).clone()
 }
 

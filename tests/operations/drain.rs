@@ -2,8 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    net::TcpStream,
-    sync::Arc,
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -327,4 +330,118 @@ fn a_stop_under_load_loses_nothing() {
         assert!(done.is_empty(), "done and not answered: {done:?}");
         assert_eq!(house.backend.session_count(), 0);
     }
+}
+
+/// One client during a restart: sessions and calls on connections of all kinds until it is over;
+/// the numbers of the calls that were answered. No connection may be refused.
+fn call_through_a_restart(
+    address: SocketAddr,
+    first_number: u64,
+    is_over: &AtomicBool,
+) -> Vec<u64> {
+    let mut answered = Vec::new();
+    let connect = || Connection::over(TcpStream::connect(address).expect("nobody listens"));
+    let (mut connection, mut caller) = (connect(), None);
+    let mut number = first_number;
+    while !is_over.load(Ordering::SeqCst) {
+        let Some(session) = &caller else {
+            let mut fresh = Caller::new(address, "/mcp", None);
+            connection = connect();
+            if connection.try_send(fresh.post_bytes(INITIALIZE)) && connection.fill() {
+                let response = connection.read_response();
+                if response.status == 200 {
+                    fresh.session = response.header("mcp-session-id").map(str::to_owned);
+                    caller = Some(fresh);
+                }
+            }
+            continue;
+        };
+        number += 1;
+        let body = call("count", &format!(r#"{{"number":{number}}}"#));
+        if !(connection.try_send(session.post_bytes(&body)) && connection.fill()) {
+            // Closed while nothing was under way, or not taken by the one that ends.
+            connection = connect();
+            continue;
+        }
+        let response = connection.read_response();
+        match response.status {
+            200 => answered.push(number),
+            // The other process has no such session; or this one ends.
+            404 | 503 => caller = None,
+            other => panic!("{other}: {}", response.text()),
+        }
+        if response.header("connection") == Some("close") || number.is_multiple_of(7) {
+            connection = connect();
+        }
+    }
+    answered
+}
+
+/// The next process takes over the address before this one stops: nobody is refused, and nothing is
+/// lost.
+#[test]
+fn a_restart_under_load_refuses_nobody() {
+    const CALLERS: u64 = 4;
+    let rounds = if std::env::var_os("SHARDGATE_TEST_LONG").is_some() {
+        20
+    } else {
+        2
+    };
+    let backend = Backend::start("slow", &["count"]);
+    let home = Folder::new();
+    let document = format!(
+        r#"{{"mcpServers":{{"slow":{{"url":"{}"}}}}}}"#,
+        backend.url()
+    );
+    let document = home.write("mcp.json", &document);
+    let start = |more: &[&str]| {
+        let mut arguments = vec!["--config-file", &*document, "--allow-anonymous"];
+        arguments.extend(["--upstream-connection-mode", "plain-text-or-tls"]);
+        arguments.extend(more);
+        let process = Process::serve(&home, &arguments);
+        let address = process.address();
+        (process, address)
+    };
+    let (mut process, address) = start(&[]);
+    let is_over = AtomicBool::new(false);
+    let answered: Vec<u64> = thread::scope(|scope| {
+        let is_over = &is_over;
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|number| {
+                scope.spawn(move || call_through_a_restart(address, number * 1_000_000, is_over))
+            })
+            .collect();
+        let text = address.to_string();
+        for _ in 0..rounds {
+            let calls = backend.seen_rpc("tools/call").len();
+            backend.await_rpc("tools/call", calls + 100);
+            let (next, _) = start(&["--address", &text, "--take-over"]);
+            process.signal("TERM");
+            assert_eq!(process.exit_code(), 0, "{}", process.stderr());
+            process = next;
+        }
+        let calls = backend.seen_rpc("tools/call").len();
+        backend.await_rpc("tools/call", calls + 100);
+        is_over.store(true, Ordering::SeqCst);
+        callers
+            .into_iter()
+            .flat_map(|caller| caller.join().unwrap())
+            .collect()
+    });
+    let mut done: BTreeMap<u64, usize> = BTreeMap::new();
+    for call in backend.seen_rpc("tools/call") {
+        let number = call.json()["params"]["arguments"]["number"].as_u64();
+        *done.entry(number.unwrap()).or_default() += 1;
+    }
+    assert!(
+        done.values().all(|times| *times == 1),
+        "nothing was done twice"
+    );
+    for number in &answered {
+        assert!(
+            done.remove(number).is_some(),
+            "{number} was answered and not done"
+        );
+    }
+    assert!(done.is_empty(), "done and not answered: {done:?}");
 }

@@ -114,6 +114,26 @@ pub(crate) fn info(admin: &mut Admin, section: &str, field: &str) -> String {
 }
 
 #[test]
+fn a_user_redis_does_not_know_is_not_looked_up_for_every_request() {
+    let (redis, process, _home) = both(&[]);
+    let mut admin = redis.admin();
+    let nobody = caller(&process, "nobody", "one");
+    admin.order(&[b"CONFIG", b"RESETSTAT"]);
+    let started = Instant::now();
+    for _ in 0..50 {
+        assert_eq!(look(&nobody), Seen::NoConfig);
+    }
+    // Each of two shards asks once a second.
+    let asked_max = 2 * (started.elapsed().as_secs() + 1);
+    let stats = info(&mut admin, "commandstats", "cmdstat_get:calls=");
+    let asked: u64 = stats.split(',').next().unwrap().trim().parse().unwrap();
+    assert!((1..=asked_max).contains(&asked), "{asked} of {asked_max}");
+    // A first configuration is in force at once all the same.
+    publish(&mut admin, "nobody", &map_form("one"));
+    until_seen(&nobody, Seen::Host);
+}
+
+#[test]
 fn a_published_configuration_is_in_force_at_once_without_a_restart() {
     // Kept for a minute, so only Redis can have told.
     let (redis, process, home) = both(&["--user-config-cache-expiry-seconds", "60"]);

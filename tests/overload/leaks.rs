@@ -69,8 +69,8 @@ fn sessions_come_and_go(house: &House, count: usize) {
 fn come_and_go(house: &House, connections: usize, sessions: usize) {
     let mut client = house.open();
     connections_come_and_go(house, &client, connections);
-    sessions_come_and_go(house, sessions);
     assert_eq!(client.delete().status, 200);
+    sessions_come_and_go(house, sessions);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn nothing_is_left_of_what_came_and_went() {
         None,
         &[
             "--session-idle-timeout",
-            "2s",
+            "4s",
             "--sessions-max",
             "200000",
             "--sessions-per-principal-max",

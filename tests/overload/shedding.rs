@@ -13,7 +13,9 @@ use crate::{
     assert_refused,
     house::House,
     is_long,
-    support::{Ask, Backend, Connection, Gate, Gateway, Layout, McpClient, Plan, eventually},
+    support::{
+        Ask, Backend, Connection, Gate, Gateway, Layout, McpClient, Plan, call_body, eventually,
+    },
     text_of,
 };
 
@@ -47,8 +49,17 @@ fn calls_over_the_rings_share_are_refused_at_once_and_the_others_served() {
     gate.await_arrivals(CALLS_PER_PAIR);
     let mut refused: Vec<McpClient> = (0..MORE).map(|_| first.again()).collect();
     for client in &mut refused {
-        assert_refused(&client.call("2", "fast", "{}"), 503);
+        let origin = "http://localhost:3000";
+        let ask = client.request(call_body("2", "fast", "{}"));
+        let response = client.connection.ask(&ask.header("origin", origin));
+        assert_refused(&response, 503);
+        // A page is to see why.
+        let allowed = response.header("access-control-allow-origin");
+        assert_eq!(allowed, Some(origin));
     }
+    let metrics = shardgate::admin::text(&gateway.inner().view);
+    let busy = format!("reason=\"busy\"}} {MORE}");
+    assert!(metrics.contains(&busy), "{metrics}");
     assert!(!gate.is_open(), "nobody had to wait");
     // The owner itself has room: it is the way there that is full.
     let mut near = first.again_over(gateway.connect());

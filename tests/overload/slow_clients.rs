@@ -1,9 +1,13 @@
 //! Promise 12: slow clients cost little, and are given up in the end.
 
+use std::sync::Arc;
+
 use crate::{
     house::House,
     is_long,
-    support::{Backend, Connection, McpClient, eventually},
+    support::{
+        Backend, Connection, Gate, McpClient, call_body, event, eventually, request, response,
+    },
     text_of,
 };
 
@@ -48,9 +52,7 @@ fn slow_heads_and_bodies_cost_little_and_end() {
     let mut good = house.open();
     good_traffic(&mut good);
     let before_kib = house.resident_kib();
-    let request = good
-        .request(crate::support::call_body("1", "one", "{}"))
-        .bytes();
+    let request = good.request(call_body("1", "one", "{}")).bytes();
     let head_end = crate::support::find(&request, b"\r\n\r\n").unwrap() + 4;
     let hold = |bytes: &[u8]| {
         let mut connection = Connection::open(house.address);
@@ -81,18 +83,18 @@ fn slow_heads_and_bodies_cost_little_and_end() {
 
 #[test]
 fn slow_readers_hold_their_reply_and_no_more_and_end() {
-    let readers = if is_long() { 1_000 } else { 12 };
+    let readers = if is_long() { 200 } else { 12 };
     let house = started();
     let mut good = house.open();
     good_traffic(&mut good);
     let before_kib = house.resident_kib();
-    let mut slow: Vec<McpClient> = (0..readers)
-        .map(|_| good.again_over(Connection::open_narrow(house.address)))
-        .collect();
-    for client in &mut slow {
+    let mut slow = Vec::new();
+    for _ in 0..readers {
+        let mut client = good.again_over(Connection::open_narrow(house.address));
         client.send_call("1", "large", "{}");
         // It has begun to come, and is read no further.
         assert_eq!(client.connection.read_head().status, 200);
+        slow.push(client);
     }
     good_traffic(&mut good);
     let grown_kib = house.resident_kib().saturating_sub(before_kib);
@@ -107,4 +109,73 @@ fn slow_readers_hold_their_reply_and_no_more_and_end() {
     });
     drop(slow);
     good_traffic(&mut good);
+}
+
+/// What a backend says on a stream that nobody reads is not kept, beyond what can be resumed; the
+/// client is given up and the backend heard to its end.
+#[test]
+fn streams_that_are_not_read_are_bounded_and_given_up() {
+    const EVENTS: usize = 8_000;
+    let has_ended = Arc::new(Gate::default());
+    let backend = Backend::scripted("a", &["one", "flood"], {
+        let has_ended = has_ended.clone();
+        move |asked, wire| {
+            let is_call = asked.tool().as_deref() == Some("flood");
+            if !is_call && asked.method != "GET" {
+                return None;
+            }
+            wire.stream_head();
+            let data = "x".repeat(1000);
+            let params = format!(r#"{{"level":"error","data":"{data}"}}"#);
+            let events = event(None, &request(None, "notifications/message", &params)).repeat(10);
+            for _ in 0..EVENTS / 10 {
+                if !wire.try_send(&events) {
+                    return Some(());
+                }
+            }
+            if is_call {
+                wire.send(event(None, &response(asked, "done")));
+            }
+            // The gate counts the calls that were heard to their end.
+            if is_call {
+                has_ended.arrive();
+            }
+            Some(())
+        }
+    });
+    let limits = ["--write-timeout", "2s", "--shards", "4"];
+    let house = House::start(backend, None, &limits);
+    let mut good = house.open();
+    good_traffic(&mut good);
+    let before_kib = house.resident_kib();
+    // On connections that are the owner's and on others.
+    let deaf: Vec<McpClient> = (0..4).map(|_| house.open()).collect();
+    let mut held: Vec<Connection> = Vec::new();
+    for client in &deaf {
+        for ask in [
+            client.bare("GET"),
+            client.request(call_body("1", "flood", "{}")),
+        ] {
+            let mut connection = Connection::open_narrow(house.address);
+            connection.send(ask.bytes());
+            assert_eq!(connection.read_head().status, 200);
+            held.push(connection);
+        }
+    }
+    good_traffic(&mut good);
+    has_ended.await_arrivals(deaf.len());
+    let grown_kib = house.resident_kib().saturating_sub(before_kib);
+    println!("{} floods of {EVENTS} events: {grown_kib} KiB", held.len());
+    assert!(grown_kib <= 32 * 1024, "{grown_kib} KiB");
+    // A GET stream may have lost what was too much, so that nothing of it is stuck.
+    let left = 1 + deaf.len() as u64;
+    eventually("the calls' were given up", || {
+        (house.metric("shardgate_connections") <= left).then_some(())
+    });
+    // Their sessions go on.
+    for client in &deaf {
+        let connection = Connection::open(house.address);
+        good_traffic(&mut client.again_over(connection));
+    }
+    drop(held);
 }

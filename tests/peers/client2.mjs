@@ -7,18 +7,27 @@ const { Client, StreamableHTTPClientTransport } = peerRequire('@modelcontextprot
 
 const negotiation = { legacy: 'legacy', auto: 'auto', modern: { pin: '2026-07-28' } };
 
-await drive('client2', async ({ url, headers, fetch, era, timeoutMs, onStreamError }) => {
+await drive('client2', async ({ url, headers, fetch, era, timeoutMs, onStreamError, ...able }) => {
+    const { capabilities, requests, notifications } = able;
     const client = new Client(
         { name: 'shardgate-peer-client2', version: '1.0.0' },
-        { versionNegotiation: { mode: negotiation[era] } },
+        { capabilities, versionNegotiation: { mode: negotiation[era] } },
     );
+    for (const [method, handler] of Object.entries(requests)) {
+        client.setRequestHandler(method, handler);
+    }
+    for (const [method, handler] of Object.entries(notifications)) {
+        client.setNotificationHandler(method, handler);
+    }
     client.onerror = onStreamError;
     const transport = new StreamableHTTPClientTransport(url, { requestInit: { headers }, fetch });
     const limits = { timeout: timeoutMs };
     await client.connect(transport, limits);
     return {
         id: transport.sessionId,
-        callTool: (name, input) => client.callTool({ name, arguments: input }, limits),
+        client,
+        callTool: (name, input, onprogress) =>
+            client.callTool({ name, arguments: input }, { ...limits, onprogress }),
         // Without `bypass` a list that the server marked cacheable would never reach the wire.
         listTools: (cursor) => client.listTools({ cursor }, { ...limits, cacheMode: 'bypass' }),
         close: async () => {

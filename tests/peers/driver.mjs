@@ -4,10 +4,13 @@
 // output; the exit code is 0 when the report says `ok`. Never prints tokens or session ids.
 
 import { subscribe } from 'node:diagnostics_channel';
+import { EventEmitter } from 'node:events';
 import { createRequire } from 'node:module';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+
+import * as touring from './tour.mjs';
 
 /** Folder that scripts/peers fills; the same rule as there. */
 export const peersHome = join(
@@ -19,7 +22,7 @@ export const peersHome = join(
 /** `require` that finds the packages of scripts/peers, which live outside the tree. */
 export const peerRequire = createRequire(join(peersHome, 'package.json'));
 
-const modes = ['counter', 'list', 'echo', 'back-to-back'];
+const modes = ['counter', 'list', 'echo', 'back-to-back', 'tour'];
 const eras = ['legacy', 'auto', 'modern'];
 
 /** The command line; the same options for every driver. */
@@ -226,6 +229,16 @@ async function exercise(report, options, session, index) {
         checkCounter(report, values);
         return;
     }
+    if (options.mode === 'tour') {
+        await inParallel(options.calls, options.inFlight, (call) =>
+            attempt(`session ${index} tour ${call}`, async () => {
+                const { client, callTool, updates } = session;
+                await touring.tour(client, callTool, updates, ['a-', 'b-'][call % 2]);
+                report.calls += 1;
+            }),
+        );
+        return;
+    }
     if (options.mode === 'list') {
         let first;
         await inParallel(options.calls, options.inFlight, (call) =>
@@ -257,9 +270,23 @@ async function exercise(report, options, session, index) {
     );
 }
 
+/** What a client can be asked for and told; nothing, unless it is on tour. */
+function abilities(options) {
+    const updates = new EventEmitter();
+    if (options.mode !== 'tour') return { updates, capabilities: {}, requests: {}, notifications: {} };
+    const { capabilities, requests } = touring;
+    const notifications = {
+        'notifications/resources/updated': ({ params }) => {
+            updates.emit(params.uri);
+        },
+    };
+    return { updates, capabilities, requests, notifications };
+}
+
 /**
- * Runs a driver. `openSession({url, headers, fetch, era, timeoutMs, onStreamError})` connects and
- * gives `{id, callTool, listTools, close}`; `close` must end the session with a DELETE.
+ * Runs a driver. `openSession({url, headers, fetch, era, timeoutMs, onStreamError, capabilities,
+ * requests, notifications})` connects and gives `{id, client, callTool, listTools, close}`; `close`
+ * must end the session with a DELETE. The last two have a handler for each method.
  */
 export async function drive(client, openSession) {
     const options = readOptions();
@@ -270,8 +297,10 @@ export async function drive(client, openSession) {
     await inParallel(options.sessions, options.concurrency, async (index) => {
         let session;
         let isClosing = false;
+        const { updates, ...able } = abilities(options);
         try {
             session = await openSession({
+                ...able,
                 url: options.url,
                 headers: options.token ? { authorization: `Bearer ${options.token}` } : {},
                 fetch,
@@ -282,6 +311,7 @@ export async function drive(client, openSession) {
                     if (!isClosing) report.stream_errors += 1;
                 },
             });
+            session.updates = updates;
             report.sessions += 1;
             if (session.id) ids.add(session.id);
             report.session_ids = ids.size;

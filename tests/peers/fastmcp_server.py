@@ -1,7 +1,8 @@
 """A FastMCP server for the tests: python fastmcp_server.py --port N (0 picks a free one).
 
 Serves both eras on /mcp. Tools: `increment` counts per legacy session (a modern request is its
-own session, so there it is always 1), `echo`, `add`. Prints `ready <url>` once it accepts and
+own session, so there it is always 1), `echo`, `add`; with --rich also a tool that links to
+resources, resources, a template and a prompt. Prints `ready <url>` once it accepts and
 ends when its standard input closes or on SIGTERM.
 """
 
@@ -13,6 +14,7 @@ import sys
 import threading
 
 from fastmcp import Context, FastMCP
+from mcp.types import EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 
 server = FastMCP("shardgate-peer-fastmcp")
 counters: dict[str, int] = {}
@@ -39,6 +41,33 @@ def echo(text: str) -> str:
 def add(a: int, b: int) -> int:
     """The sum of two integers."""
     return a + b
+
+
+def links() -> list[TextContent | ResourceLink | EmbeddedResource]:
+    """A link to what no list has, a link to a user interface, and an embedded resource."""
+    contents = TextResourceContents(uri="note://fixed", mimeType="text/plain", text="embedded")
+    return [
+        TextContent(type="text", text="note://fixed in a text stays as it is"),
+        ResourceLink(type="resource_link", uri="note://by/link", name="linked"),
+        ResourceLink(type="resource_link", uri="ui://panel/main", name="panel"),
+        EmbeddedResource(type="resource", resource=contents),
+    ]
+
+
+def be_rich() -> None:
+    """Registers what --rich asks for."""
+    server.tool(links, meta={"ui": {"resourceUri": "ui://panel/main"}})
+    server.resource("note://fixed", name="fixed")(lambda: "a fixed note")
+    server.resource("ui://panel/main", name="panel", mime_type="text/html")(lambda: "<p>a panel</p>")
+
+    @server.resource("note://by/{author}")
+    def note(author: str) -> str:
+        return f"a note by {author}"
+
+    @server.prompt
+    def greet(name: str) -> str:
+        """Greets somebody."""
+        return f"Hello {name}, see note://fixed"
 
 
 def leave_with_parent() -> None:
@@ -68,7 +97,10 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="answer with JSON, not event streams")
+    parser.add_argument("--rich", action="store_true", help="resources, a template, a prompt")
     options = parser.parse_args()
+    if options.rich:
+        be_rich()
     # Python's event loop sets TCP_NODELAY only on sockets that name TCP as their protocol; without
     # it each reply on a kept connection waits 40 ms for the peer's delayed ACK.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -18,6 +18,7 @@ from typing import Any
 import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from tour import Tour
 
 ERAS = {"legacy": "legacy", "auto": "auto", "modern": "2026-07-28"}
 
@@ -216,6 +217,15 @@ class Run:
         width = self.options.in_flight if self.options.mode == "echo" else 1
         await self.lanes(self.options.calls, width, f"{where} echo", call)
 
+    async def tour(self, client: Client, tour: Tour, where: str) -> None:
+        """Mode tour: all that a client can ask for and be asked for."""
+
+        async def call(index: int) -> None:
+            await tour.go(client, ("a-", "b-")[index % 2])
+            self.report["calls"] += 1
+
+        await self.lanes(self.options.calls, self.options.in_flight, f"{where} tour", call)
+
     async def session(self, index: int) -> None:
         """One session from the handshake to its DELETE."""
         modes = {
@@ -226,14 +236,19 @@ class Run:
         }
         async with self.http_client() as http_client:
             transport = streamable_http_client(self.options.url, http_client=http_client)
+            tour = Tour() if self.options.mode == "tour" else None
             client = Client(
                 transport,
                 mode=ERAS[self.options.era],
                 read_timeout_seconds=self.options.timeout_ms / 1000,
+                **(tour.abilities() if tour else {}),
             )
             async with client:
                 self.report["sessions"] += 1
-                await modes[self.options.mode](client, f"session {index}")
+                if tour:
+                    await self.tour(client, tour, f"session {index}")
+                else:
+                    await modes[self.options.mode](client, f"session {index}")
 
     async def all_sessions(self) -> None:
         """Every session, `concurrency` of them at once, within the deadline."""
@@ -282,7 +297,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--url", required=True)
     parser.add_argument("--token")
     parser.add_argument(
-        "--mode", default="counter", choices=["counter", "list", "echo", "back-to-back"]
+        "--mode", default="counter", choices=["counter", "list", "echo", "back-to-back", "tour"]
     )
     parser.add_argument("--era", default="legacy", choices=list(ERAS))
     parser.add_argument("--sessions", type=count, default=1)

@@ -2,7 +2,7 @@
 //! else.
 
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex},
 };
@@ -39,6 +39,7 @@ struct State {
     session_count: usize,
     connections: Vec<TcpStream>,
     name: String,
+    capabilities: String,
 }
 
 impl Backend {
@@ -69,6 +70,7 @@ impl Backend {
             script: Box::new(script),
             state: Mutex::new(State {
                 name: name.to_owned(),
+                capabilities: r#"{"tools":{}}"#.to_owned(),
                 pages: vec![tools.iter().map(|tool| (*tool).to_owned()).collect()],
                 ..State::default()
             }),
@@ -97,6 +99,11 @@ impl Backend {
     /// Its MCP endpoint.
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
+    }
+
+    /// Says this of itself from the next `initialize` on, in place of having tools only.
+    pub fn set_capabilities(&self, capabilities: &str) {
+        capabilities.clone_into(&mut self.shared.state.lock().unwrap().capabilities);
     }
 
     /// Lists its tools in these pages from now on.
@@ -205,16 +212,26 @@ impl Wire<'_> {
     /// Writes bytes as they are, in one TCP write.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         // A client that has left is the test's business, not an error here.
-        if self.stream.write_all(bytes.as_ref()).is_err() {
-            self.must_close = true;
-        }
-        std::thread::yield_now();
+        self.try_send(bytes);
     }
 
     /// The same; false: the other side has left.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
-        self.send(bytes);
-        !self.must_close
+        let is_sent = self.stream.write_all(bytes.as_ref()).is_ok();
+        self.must_close |= !is_sent;
+        std::thread::yield_now();
+        is_sent
+    }
+
+    /// Whether the other side has closed the connection.
+    pub fn has_left(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let seen = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        match seen {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
     }
 
     /// Waits until the other side has closed the connection.
@@ -316,7 +333,8 @@ impl Wire<'_> {
 
     /// The usual answer to `initialize`.
     pub fn initialize(&mut self, asked: &Asked) {
-        self.initialize_with(asked, r#"{"tools":{}}"#);
+        let capabilities = self.shared.state.lock().unwrap().capabilities.clone();
+        self.initialize_with(asked, &capabilities);
     }
 
     /// The same with these capabilities.

@@ -121,7 +121,13 @@ impl Connection {
 
     /// Reads the answer to a request of this method.
     pub fn read_response_to(&mut self, method: &str) -> Response {
-        let mut response = self.read_head();
+        let head = self.read_head();
+        self.read_body(method, head)
+    }
+
+    /// Reads the body behind a head that was read, the answer to a request of this method.
+    pub fn read_body(&mut self, method: &str, head: Response) -> Response {
+        let mut response = head;
         if method == "HEAD" || matches!(response.status, 100..200 | 204 | 304) {
             return response;
         }

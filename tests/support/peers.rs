@@ -1,10 +1,13 @@
 //! Third-party clients and servers (`tests/peers`), installed by `scripts/peers`.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use std::{
     io::{BufRead, BufReader, Read},
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use serde_json::Value;
@@ -58,6 +61,14 @@ fn search_path() -> String {
         "the third-party clients are not installed: run scripts/peers first"
     );
     format!("{prefix}:{}", std::env::var("PATH").unwrap_or_default())
+}
+
+/// A program of the peers, and the `PATH` it needs.
+pub(crate) fn program(name: &str) -> (PathBuf, String) {
+    let path = search_path();
+    let mut folders = path.split(':').map(|folder| Path::new(folder).join(name));
+    let found = folders.find(|program| program.exists()).unwrap();
+    (found, path)
 }
 
 fn peer(name: &str) -> PathBuf {
@@ -115,11 +126,42 @@ pub(crate) struct Server {
     pub(crate) url: String,
 }
 
+/// Servers that the tests of one file share: the first one starts them, the last one ends them.
+pub(crate) struct Shared(Mutex<Weak<Vec<Server>>>);
+
+impl Shared {
+    /// None yet.
+    pub(crate) const fn none() -> Self {
+        Self(Mutex::new(Weak::new()))
+    }
+
+    /// Those that run, or those that `start` starts.
+    pub(crate) fn get(&self, start: fn() -> Vec<Server>) -> Arc<Vec<Server>> {
+        // A test that failed to start them leaves nothing half done.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.upgrade().unwrap_or_else(|| {
+            let servers = Arc::new(start());
+            *known = Arc::downgrade(&servers);
+            servers
+        })
+    }
+}
+
 impl Server {
     /// FastMCP: `increment`, `echo`, `add`; answers with JSON or with event streams.
     pub(crate) fn fastmcp(has_json_replies: bool) -> Self {
+        Self::fastmcp_with(has_json_replies, &[])
+    }
+
+    /// The same with resources, a template, a prompt and a tool that links to resources.
+    pub(crate) fn rich_fastmcp(has_json_replies: bool) -> Self {
+        Self::fastmcp_with(has_json_replies, &["--rich"])
+    }
+
+    fn fastmcp_with(has_json_replies: bool, options: &[&str]) -> Self {
         let mut command = Command::new("env");
         command.arg("python").arg(peer("fastmcp_server.py"));
+        command.args(options);
         if has_json_replies {
             command.arg("--json");
         }
@@ -128,22 +170,27 @@ impl Server {
 
     /// The reference server `server-everything`.
     pub(crate) fn everything() -> Self {
-        Self::on_free_port("everything.sh")
+        Self::on_free_port("everything.sh", &[])
+    }
+
+    /// The same over HTTP+SSE.
+    pub(crate) fn everything_sse() -> Self {
+        Self::on_free_port("everything.sh", &["sse"])
     }
 
     /// `server-memory`, a stdio server behind supergateway.
     pub(crate) fn memory() -> Self {
-        Self::on_free_port("memory.sh")
+        Self::on_free_port("memory.sh", &[])
     }
 
     /// These servers take no port 0, and somebody may take the port that was free: again then.
-    fn on_free_port(script: &str) -> Self {
+    fn on_free_port(script: &str, more: &[&str]) -> Self {
         for _ in 0..5 {
             let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
             let port = free.local_addr().unwrap().port();
             drop(free);
             let mut command = Command::new(peer(script));
-            command.arg(port.to_string());
+            command.arg(port.to_string()).args(more);
             if let Some(server) = Self::start(command) {
                 return server;
             }

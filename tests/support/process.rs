@@ -148,6 +148,12 @@ impl Process {
         self.child.id()
     }
 
+    /// Its process id.
+    #[allow(dead_code, reason = "each test binary uses a part of it")]
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where clients come to, once it is there.
     pub(crate) fn address(&self) -> SocketAddr {
         address_in(&self.stdout.line_with("  listening on http://"))

@@ -2,10 +2,20 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Condvar, Mutex},
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
 use super::{Asked, PATIENCE, Wire};
+
+/// How often a silent stream looks whether its listener has left.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long one that must be heard waits before it says the same again.
+const SAY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// Holds a stream of a backend open and says on it what the test says here.
 #[derive(Default)]
@@ -26,6 +36,27 @@ impl Speaker {
     pub fn say(&self, events: impl Into<String>) {
         self.state.lock().unwrap().unsaid.push_back(events.into());
         self.changed.notify_all();
+    }
+
+    /// Says this again and again until `hear` has heard it: what is said while the gateway stops
+    /// listening, because nobody listens to it, is lost.
+    pub fn say_until<T>(&self, events: &str, hear: impl FnOnce() -> T) -> T {
+        let is_heard = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let saying = scope.spawn(|| {
+                for _ in 0..60 {
+                    self.say(events);
+                    thread::park_timeout(SAY_AGAIN_AFTER);
+                    if is_heard.load(Ordering::SeqCst) {
+                        return;
+                    }
+                }
+            });
+            let heard = hear();
+            is_heard.store(true, Ordering::SeqCst);
+            saying.thread().unpark();
+            heard
+        })
     }
 
     /// Ends one stream after what was said so far.
@@ -53,26 +84,28 @@ impl Speaker {
 
     /// The same on a stream that has begun.
     pub fn go_on(&self, wire: &mut Wire<'_>) {
-        let mut state = self.state.lock().unwrap();
-        state.listeners += 1;
+        let started = Instant::now();
+        self.state.lock().unwrap().listeners += 1;
         self.changed.notify_all();
-        loop {
-            let (mut held, late) = self
+        // One whose listener has left must not take what the next one is to say.
+        while !wire.has_left() && started.elapsed() < 2 * PATIENCE {
+            let state = self.state.lock().unwrap();
+            let (mut state, _) = self
                 .changed
-                .wait_timeout_while(state, PATIENCE, |state| {
+                .wait_timeout_while(state, LOOK_EVERY, |state| {
                     state.unsaid.is_empty() && state.ends == 0
                 })
                 .unwrap();
-            if let Some(events) = held.unsaid.pop_front() {
-                drop(held);
+            if wire.has_left() {
+                return;
+            }
+            if let Some(events) = state.unsaid.pop_front() {
+                drop(state);
                 wire.send(events);
-                state = self.state.lock().unwrap();
-                continue;
+            } else if state.ends > 0 {
+                state.ends -= 1;
+                return;
             }
-            if !late.timed_out() {
-                held.ends -= 1;
-            }
-            return;
         }
     }
 }

@@ -66,11 +66,16 @@ impl Gate {
         self.state.lock().unwrap().0
     }
 
+    /// Counts as one that has come, and goes on.
+    pub fn arrive(&self) {
+        self.state.lock().unwrap().1 += 1;
+        self.changed.notify_all();
+    }
+
     /// Waits until it is open.
     pub fn wait(&self) {
-        let mut state = self.state.lock().unwrap();
-        state.1 += 1;
-        self.changed.notify_all();
+        self.arrive();
+        let state = self.state.lock().unwrap();
         let (_state, late) = self
             .changed
             .wait_timeout_while(state, PATIENCE, |state| !state.0)

@@ -167,9 +167,10 @@ fn a_stream_opens_on_a_connection_that_moves_with_its_request() {
         };
         let found = (0..ATTEMPTS).find_map(|_| open());
         let (mut client, mut stream) = found.expect("a connection that was moved");
-        for _ in 0..3 {
-            assert!(stream.next_block().unwrap().starts_with(':'));
-        }
+        // Heartbeats; before them the event a client may go on from.
+        let blocks = std::iter::from_fn(|| stream.next_block());
+        let beats = blocks.filter(|block| block.starts_with(':')).take(3);
+        assert_eq!(beats.count(), 3);
         assert_eq!(client.delete().status, 200);
         assert_eq!(stream.next_event(), None, "it ends with its session");
     });

@@ -8,17 +8,19 @@ use super::{
 };
 use crate::{
     contestant::{Case, Contestant},
-    sample::median,
+    sample::{Load, median},
 };
 
+/// Rate of the open loop: what a core does with ease, so that queues are the exception.
+const CALLS_PER_S: f64 = 5000.0;
 /// Labels of the gateway's contestants.
 const URING: &str = "shardgate io_uring";
 const EPOLL: &str = "shardgate epoll";
 
 impl Bench {
-    /// V1 to V4, V7, V17.
+    /// V1 to V4, V7, V8, V10, V17.
     pub(super) fn speed(&mut self) {
-        if !self.wants(&["V1", "V2", "V3", "V4", "V7", "V17"]) {
+        if !self.wants(&["V1", "V2", "V3", "V4", "V7", "V8", "V10", "V17"]) {
             return;
         }
         let backends = self.backends.addresses();
@@ -31,14 +33,15 @@ impl Bench {
             field.extend(self.gateway(EPOLL, "epoll", &[cpu]));
         }
         for (case, ids) in [
-            (Case::Small, &["V1", "V2", "V17"][..]),
+            (Case::Small, &["V1", "V2", "V10", "V17"][..]),
             (Case::Large, &["V3"]),
             (Case::Stream, &["V4"]),
         ] {
             if !self.wants(ids) {
                 continue;
             }
-            let rows = self.turns(case.name(), &field, case, CONNECTIONS);
+            let load = self.load(case, CONNECTIONS, Pattern::Sticky);
+            let rows = self.turns(case.name(), &field, &load);
             let against_nginx = |label| {
                 ratio(find(&rows, label)?, find(&rows, "nginx")?, |sample| {
                     sample.cpu_us
@@ -51,18 +54,36 @@ impl Bench {
                     let user = find(&rows, URING)
                         .and_then(|cycles| median(cycles.iter().flatten().map(|s| s.user_us)));
                     self.outcome.reach("V17", user);
+                    let allocations = find(&rows, URING).and_then(|cycles| {
+                        let samples = cycles.iter().flatten();
+                        median(samples.filter_map(|sample| sample.per_call("allocations")))
+                    });
+                    self.outcome.reach("V10", allocations);
                 }
                 Case::Large => self.outcome.reach("V3", against_nginx(URING)),
                 Case::Stream => self.outcome.reach("V4", against_nginx(URING)),
+                Case::Pair | Case::Five => {}
             }
             self.outcome
                 .keep(format!("{}, {CONNECTIONS} connections", case.name()), rows);
         }
         if self.wants(&["V7"]) {
-            let rows = self.turns("1 connection", &field, Case::Small, 1);
+            let load = self.load(Case::Small, 1, Pattern::Sticky);
+            let rows = self.turns("1 connection", &field, &load);
             self.outcome.reach("V7", added(&rows));
             self.outcome
                 .keep(format!("{}, 1 connection", Case::Small.name()), rows);
+        }
+        if self.wants(&["V8"]) {
+            let mut load = self.load(Case::Small, CONNECTIONS, Pattern::Sticky);
+            load.rate = Some(CALLS_PER_S);
+            let name = format!("{}, {CALLS_PER_S} calls/s", Case::Small.name());
+            let rows = self.turns(&name, &field, &load);
+            let tail = find(&rows, URING)
+                .zip(find(&rows, "nginx"))
+                .and_then(|(ours, theirs)| ratio(ours, theirs, |sample| sample.p99_us));
+            self.outcome.reach("V8", tail);
+            self.outcome.keep(name, rows);
         }
     }
 
@@ -71,10 +92,8 @@ impl Bench {
         &mut self,
         name: &str,
         field: &[Contestant],
-        case: Case,
-        connections: u32,
+        load: &Load,
     ) -> Vec<(&'static str, Cycles)> {
-        let load = self.load(case, connections, Pattern::Sticky);
         let cycles = self.options.cycles;
         let mut rows: Vec<(&'static str, Cycles)> = field
             .iter()
@@ -86,7 +105,7 @@ impl Bench {
                 order.reverse();
             }
             for index in order {
-                rows[index].1[cycle] = self.sample(name, &field[index], &load);
+                rows[index].1[cycle] = self.sample(name, &field[index], load);
             }
         }
         rows

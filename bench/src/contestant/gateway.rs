@@ -1,6 +1,7 @@
 //! The gateway as its operator would start it: file configuration, tokens checked, plain HTTP.
 
 use std::{
+    collections::BTreeMap,
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -88,6 +89,8 @@ fn prepare(
         ("--cpu-list", cpus.join(",")),
         ("--token-verification-secret", SECRET.to_owned()),
         ("--upstream-connection-mode", "plain-text-or-tls".to_owned()),
+        // One principal opens all sessions of the bench.
+        ("--sessions-per-principal-max", "10000".to_owned()),
         ("--log-level", "warn".to_owned()),
     ] {
         command.arg(flag).arg(value);
@@ -102,10 +105,12 @@ fn prepare(
     let now_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |now| now.as_secs());
-    let endpoints = backends
-        .iter()
-        .map(|(case, _)| (*case, address, format!("/servers/{}/mcp", case.name())))
-        .collect();
+    let mut endpoints: Vec<(Case, SocketAddr, String)> = Vec::new();
+    for (case, _) in backends {
+        if endpoints.iter().all(|(known, _, _)| known != case) {
+            endpoints.push((*case, address, format!("/servers/{}/mcp", case.name())));
+        }
+    }
     let contestant = Contestant {
         label: plan.label,
         process: None,
@@ -116,21 +121,28 @@ fn prepare(
     Ok((command, contestant))
 }
 
-/// One virtual host for each case, with one backend (contextforge.md 3.2).
+/// One virtual host for each case, with its backends (contextforge.md 3.2).
 fn user_config(backends: &[(Case, SocketAddr)]) -> Value {
-    let hosts: serde_json::Map<String, Value> = backends
-        .iter()
-        .map(|(case, address)| {
-            let backend = json!({
-                "name": case.name(),
-                "url": format!("http://{address}/mcp"),
-                "passthrough_headers": [],
-                "allowed_tool_names": [],
-                "allowed_resource_names": [],
-                "allowed_prompt_names": [],
-            });
-            (case.name().to_owned(), json!({"backends": {"b": backend}}))
-        })
+    let mut hosts: BTreeMap<&str, serde_json::Map<String, Value>> = BTreeMap::new();
+    for (case, address) in backends {
+        let host = hosts.entry(case.name()).or_default();
+        let key = match host.len() {
+            0 => "b".to_owned(),
+            count => format!("b{}", count + 1),
+        };
+        let backend = json!({
+            "name": format!("{} {key}", case.name()),
+            "url": format!("http://{address}/mcp"),
+            "passthrough_headers": [],
+            "allowed_tool_names": [],
+            "allowed_resource_names": [],
+            "allowed_prompt_names": [],
+        });
+        host.insert(key, backend);
+    }
+    let hosts: serde_json::Map<String, Value> = hosts
+        .into_iter()
+        .map(|(name, backends)| (name.to_owned(), json!({ "backends": backends })))
         .collect();
     json!({ "virtual_hosts": hosts })
 }
@@ -170,6 +182,28 @@ mod tests {
         );
         assert!(contestant.endpoint(Case::Large).is_none());
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn backends_of_one_case_share_its_virtual_host() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let config = user_config(&[
+            (Case::Pair, address(1)),
+            (Case::Small, address(2)),
+            (Case::Pair, address(3)),
+        ]);
+        let url = |host: &str, key: &str| {
+            config["virtual_hosts"][host]["backends"][key]["url"]
+                .as_str()
+                .map(str::to_owned)
+        };
+        assert_eq!(url("pair", "b").as_deref(), Some("http://127.0.0.1:1/mcp"));
+        assert_eq!(url("pair", "b2").as_deref(), Some("http://127.0.0.1:3/mcp"));
+        assert_eq!(
+            url("json200", "b").as_deref(),
+            Some("http://127.0.0.1:2/mcp")
+        );
+        assert_eq!(url("json200", "b2"), None);
     }
 
     #[test]

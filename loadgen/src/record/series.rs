@@ -15,6 +15,9 @@ use hdrhistogram::{
 pub const TIME_NS_MAX: u64 = 3_600_000_000_000;
 /// Decimal digits that a histogram keeps.
 pub const DIGITS: u8 = 3;
+/// Times that anything of ours holds: numbers above lose digits in JSON, and sums of such numbers
+/// stay far from what a counter holds.
+pub(crate) const COUNT_MAX: u64 = 1 << 53;
 /// Bytes of a packed histogram with a count in every bucket, and more.
 const PACKED_BYTES_MAX: u64 = 1 << 20;
 /// Cookie and length.
@@ -118,7 +121,10 @@ impl Packed {
             return Err(PackedFault::Bounds);
         }
         let read = Deserializer::new().deserialize::<u64, _>(&mut plain.as_slice());
-        read.map_err(|_| PackedFault::Encoding)?;
+        let read = read.map_err(|_| PackedFault::Encoding)?;
+        if read.len() > COUNT_MAX {
+            return Err(PackedFault::Encoding);
+        }
         Ok(Self(plain.into_boxed_slice()))
     }
 }

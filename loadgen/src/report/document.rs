@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::utc::utc;
 use crate::record::{
-    Asked, ErrorTally, Flow, FoundMax, GeneratorShard, Machine, Operation, Owner, Recording, Step,
-    Verdict,
+    Asked, COUNT_MAX, ErrorTally, Flow, FoundMax, GeneratorShard, Machine, Operation, Owner,
+    Recording, Step, Verdict,
 };
 
 /// Names the schema and its version.
@@ -20,8 +20,6 @@ pub const SCHEMA: &str = "shardgate.loadgen.report/1";
 
 /// Bytes of an operation's name.
 const NAME_BYTES_MAX: usize = 64;
-/// Numbers above lose digits in JSON, and sums of them could overflow.
-const COUNT_MAX: u64 = 1 << 53;
 
 /// Percentiles of one kind of times, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]

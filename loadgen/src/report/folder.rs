@@ -9,12 +9,14 @@ use std::{
 
 use super::{
     document::{Document, DocumentFault},
-    hgrm, hlog,
+    hgrm, hlog, html,
 };
 use crate::record::{Recording, Series};
 
 /// The summary; it is written last, so a folder that has it is complete.
 pub const REPORT: &str = "report.json";
+/// The page to read.
+pub const PAGE: &str = "report.html";
 /// Response times by operation.
 const RESPONSE: &str = "response.hlog";
 /// Service times by operation.
@@ -136,6 +138,9 @@ pub fn write(folder: &Path, recording: &Recording) -> Result<(), FolderFault> {
             put(folder, name, |out| out.write_all(table.as_bytes()))?;
         }
     }
+    put(folder, PAGE, |out| {
+        out.write_all(html::page(recording).as_bytes())
+    })?;
     put(folder, REPORT, |out| {
         serde_json::to_writer_pretty(&mut *out, &Document::of(recording))?;
         out.write_all(b"\n")

@@ -61,7 +61,7 @@ pub fn to_text(times: &Histogram<u64>) -> String {
 
 /// The rows of a table, by the reference's own arithmetic: it counts in percent, and its last
 /// bucket has one row beside that of 100 %.
-fn rows(times: &Histogram<u64>) -> Vec<Row> {
+pub(crate) fn rows(times: &Histogram<u64>) -> Vec<Row> {
     let mut rows = Vec::new();
     let (mut level, mut count) = (0.0, 0);
     for step in times.iter_recorded() {

@@ -13,7 +13,7 @@ use flate2::{Compression, write::ZlibEncoder};
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
 use super::utc::utc;
-use crate::record::{INTERVALS_MAX, Packed, PackedFault, Series};
+use crate::record::{COUNT_MAX, INTERVALS_MAX, Packed, PackedFault, Series};
 
 /// First four bytes of a compressed histogram.
 const COMPRESSED_COOKIE: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
@@ -130,7 +130,12 @@ pub fn read(text: &[u8], interval_s: u32) -> Result<BTreeMap<String, Series>, Lo
                 return Err(LogFault::Late(line));
             }
             let series = found.entry(tag.to_owned()).or_default();
-            series.add(index, &histogram.unpack());
+            let times = histogram.unpack();
+            if series.whole().len() + times.len() > COUNT_MAX {
+                let fault = PackedFault::Encoding;
+                return Err(LogFault::Histogram { line, fault });
+            }
+            series.add(index, &times);
         }
     }
     Ok(found)
@@ -153,7 +158,8 @@ pub fn to_text(clock: &Clock, series: &[(&str, &Series)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::histogram;
+    use crate::record::{TIME_NS_MAX, histogram};
+    use proptest::{collection, prelude::*};
 
     const CLOCK: Clock = Clock {
         started_unix_ms: 1_798_761_599_250,
@@ -196,6 +202,51 @@ mod tests {
         );
         let read = read(log.as_bytes(), 2).unwrap();
         assert_eq!((&read["tools_call"], &read["tools_list"]), (&calls, &lists));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn any_series_is_read_as_it_was_written(
+            recorded in collection::vec((0_u32..4, 0_u64..TIME_NS_MAX), 0..12),
+        ) {
+            let written = series(&recorded);
+            let read = read(to_text(&CLOCK, &[("a", &written)]).as_bytes(), 2).unwrap();
+            match read.get("a") {
+                Some(read) => prop_assert_eq!(read, &written),
+                None => prop_assert!(recorded.is_empty()),
+            }
+        }
+
+        #[test]
+        fn damaged_logs_are_faults_and_nothing_else(
+            place in 0_usize..1200,
+            damage in collection::vec(any::<u8>(), 1..6),
+        ) {
+            let mut log = to_text(&CLOCK, &[("a", &series(&[(0, 5), (1, 70_000), (3, 9)]))]).into_bytes();
+            let place = place % log.len();
+            let end = (place + damage.len()).min(log.len());
+            log.splice(place..end, damage);
+            // It may still be a log, when the damage is in a comment.
+            let _ = read(&log, 2);
+        }
+
+        #[test]
+        fn damaged_histograms_are_faults_and_nothing_else(
+            place in 0_usize..200,
+            damage in collection::vec(any::<u8>(), 1..12),
+        ) {
+            let mut times = histogram();
+            (0..40).for_each(|time| times.saturating_record(time * 77_777));
+            let mut bytes = Packed::of(&times).as_bytes().to_vec();
+            let place = place % bytes.len();
+            let end = (place + damage.len()).min(bytes.len());
+            bytes.splice(place..end, damage);
+            if let Ok(packed) = Packed::from_log(&bytes) {
+                let read = packed.unpack();
+                prop_assert!(read.value_at_quantile(0.5) <= read.max());
+            }
+        }
     }
 
     #[test]

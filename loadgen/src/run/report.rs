@@ -18,6 +18,8 @@ use crate::{
 
 /// Share of its core above which a shard of the generator was the limit.
 const BUSY_SHARE_MAX: f64 = 0.95;
+/// Calls of which one in a hundred can be told.
+const LAG_CALLS_MIN: u64 = 100;
 /// Lateness of a call with a free caller above which the generator was the limit.
 const LAG_MAX: Duration = Duration::from_millis(10);
 
@@ -176,7 +178,11 @@ impl Report {
                 busiest * 100.0
             ));
         }
-        let lag_ns = self.lag.as_ref()?.value_at_quantile(0.99);
+        let lag = self.lag.as_ref()?;
+        if lag.len() < LAG_CALLS_MIN {
+            return None;
+        }
+        let lag_ns = lag.value_at_quantile(0.99);
         (u128::from(lag_ns) > LAG_MAX.as_nanos()).then(|| {
             format!(
                 "one call in a hundred was sent {} late although a caller was free: the machine \
@@ -450,7 +456,7 @@ mod tests {
         let mut late = tally(true, &[1], 0);
         assert_eq!(report(vec![tally(true, &[1], 0)]).own_limit(), None);
         if let Some(lag) = &mut late.lag {
-            lag.saturating_record(20_000_000);
+            (0..100).for_each(|_| lag.saturating_record(20_000_000));
         }
         assert!(
             report(vec![late])

@@ -15,7 +15,7 @@ use super::{
     tally::Tally,
     team::{Line, Seat, Team},
 };
-use crate::client::{CallFault, Session};
+use crate::client::{CallFault, Connection, Session};
 
 /// Sessions a shard keeps histograms for.
 const SESSIONS_TOLD_MAX: usize = 64;
@@ -125,10 +125,10 @@ async fn open_all(team: &Team, workers: usize, sessions: usize) -> Result<Crew, 
 
 /// Ends the sessions, so that repeated runs do not fill the server.
 async fn close_all(team: &Team) {
-    let seats = team.idle.take();
-    let mut connection = None;
+    let seats = team.idle.take().into_iter().chain(team.ended.take());
+    let mut connection: Option<Connection> = None;
     for seat in seats {
-        if !connection.as_ref().is_some_and(super::team::is_kept) {
+        if !connection.as_ref().is_some_and(Connection::is_kept) {
             connection = team.connect().await.ok();
         }
         let Some(connection) = connection.as_mut() else {

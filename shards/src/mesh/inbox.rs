@@ -143,7 +143,6 @@ impl<R: 'static> Port<R> {
                     call.changed.notify();
                 }
             }
-            Message::Return { buffer } => self.inner.buffers.put(buffer),
             Message::Cancel { slot } => {
                 if let Some(call) = lane.incoming(slot) {
                     call.is_cancelled.set(true);

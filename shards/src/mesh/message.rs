@@ -53,8 +53,6 @@ pub(super) enum Message<R> {
     Aborted { slot: u32 },
     /// A part was written: here is its buffer, and leave to send one more.
     Credit { slot: u32, buffer: Vec<u8> },
-    /// The same after the call's end.
-    Return { buffer: Vec<u8> },
     /// Nobody reads the reply any more.
     Cancel { slot: u32 },
 }

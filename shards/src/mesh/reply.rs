@@ -122,15 +122,15 @@ impl<R: 'static> ReplyStream<R> {
     }
 
     /// Gives a part's buffer back to the shard that made it, with the credit for one more part.
+    /// After the end there is no credit to send, and for its buffer alone the owner is not woken:
+    /// it stays here, as the request's buffer stayed there.
     pub fn give_back(&self, buffer: Vec<u8>) {
-        let message = match self.call.end.get() {
-            Some(_) => Message::Return { buffer },
-            None => Message::Credit {
-                slot: self.slot,
-                buffer,
-            },
-        };
-        self.port.send(self.peer, message);
+        if self.call.end.get().is_some() {
+            self.port.inner.buffers.put(buffer);
+        } else {
+            let slot = self.slot;
+            self.port.send(self.peer, Message::Credit { slot, buffer });
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The server list of MCP clients, `{"mcpServers": {name: {...}}}`, as one virtual host.
 //!
 //! Clients differ in the word for the address (`url`, `serverUrl`, `httpUrl`) and in those for the
-//! transport. What only a client on the user's machine can do (child processes, prompted inputs) is
-//! left out with a finding, never guessed. Fields of no meaning here are ignored, as clients do.
+//! transport. What only a client on the user's machine can do (prompted inputs) is left out with a
+//! finding, never guessed; so are child processes unless the operator allows them. Fields of no
+//! meaning here are ignored, as clients do.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,9 @@ use serde::de::IgnoredAny;
 
 use super::{CLIENT_VIRTUAL_HOST, Finding, Parser, Places, VirtualHost};
 use crate::config::user_config::{BackendConfig, Transport, UserConfig};
+
+/// `${env:X}` and `${input:X}` are the client's; as they stand they would be nonsense.
+const UNEXPANDED: &str = "placeholders `${...}` are not expanded; write the value";
 
 #[derive(Deserialize)]
 struct ClientServer {
@@ -44,7 +48,7 @@ impl<'a> Parser<'a> {
             let Some(server) = self.read::<ClientServer>(&path, member.value) else {
                 continue;
             };
-            if let Some(backend) = self.backend_of(&path, server, member.value) {
+            if let Some(backend) = self.backend_of(&path, &member.name, server, member.value) {
                 places.insert(
                     format!("{host_path}.backends.{}", member.name),
                     member.value,
@@ -67,6 +71,7 @@ impl<'a> Parser<'a> {
     fn backend_of(
         &mut self,
         path: &str,
+        key: &str,
         server: ClientServer,
         part: &'a str,
     ) -> Option<BackendConfig> {
@@ -78,12 +83,7 @@ impl<'a> Parser<'a> {
         let plain_kind = kind.to_ascii_lowercase().replace(['-', '_'], "");
         let address = server.url.or(server.server_url).or(server.http_url);
         if plain_kind == "stdio" || (server.command.is_some() && address.is_none()) {
-            self.warn(
-                path,
-                part,
-                "a child process (stdio); not supported yet, skipped",
-            );
-            return None;
+            return self.child_backend(path, key, server.command.is_some(), part);
         }
         let Some(url) = address else {
             self.refuse(path, part, "the key `url` is missing");
@@ -98,18 +98,42 @@ impl<'a> Parser<'a> {
                 return None;
             }
         };
-        // `${env:X}` and `${input:X}` are the client's; sent as they stand they would be nonsense.
         if url.contains("${") || server.headers.values().any(|value| value.contains("${")) {
-            self.warn(
-                path,
-                part,
-                "placeholders `${...}` are not expanded; write the value",
-            );
+            self.warn(path, part, UNEXPANDED);
         }
         Some(BackendConfig {
             url,
             transport,
             add_headers: server.headers,
+            ..Default::default()
+        })
+    }
+}
+
+impl<'a> Parser<'a> {
+    fn child_backend(
+        &mut self,
+        path: &str,
+        key: &str,
+        has_command: bool,
+        part: &'a str,
+    ) -> Option<BackendConfig> {
+        if !self.rules.allow_stdio {
+            let message = "a child process (stdio) is started only with --allow-stdio; skipped";
+            self.warn(path, part, message);
+            return None;
+        }
+        if !has_command {
+            self.refuse(path, part, "the key `command` is missing");
+            return None;
+        }
+        if part.contains("${") {
+            self.warn(path, part, UNEXPANDED);
+        }
+        let stdio = self.child(path, &format!("{CLIENT_VIRTUAL_HOST}.{key}"), part)?;
+        Some(BackendConfig {
+            transport: Transport::Stdio,
+            stdio: Some(stdio),
             ..Default::default()
         })
     }
@@ -124,8 +148,8 @@ fn written_path(finding: &Finding, host_path: &str, form: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::document::{Document, parse_document};
-    use crate::config::user_config::Severity;
+    use crate::config::document::{Document, parse_document, parse_document_under};
+    use crate::config::user_config::{DocumentRules, Severity};
 
     fn parse(text: &str) -> Document {
         parse_document(text, "mcp.json").unwrap()
@@ -166,14 +190,14 @@ mod tests {
              \"env\":{\"url\":\"http://e/\",\"headers\":{\"Host\":\"${env:SECRET}\"}}}}",
         );
         let backends = &document.everyone.as_ref().unwrap().virtual_hosts["default"].backends;
-        assert_eq!(backends.keys().collect::<Vec<_>>(), ["env"]);
+        assert_eq!(backends.keys().collect::<Vec<_>>(), ["env", "old"]);
         assert_eq!(
             lines(&document),
             [
-                "warning: mcpServers.child: mcp.json:2:9: a child process (stdio); not supported \
-                 yet, skipped",
-                "warning: mcpServers.kind: mcp.json:3:8: a child process (stdio); not supported \
-                 yet, skipped",
+                "warning: mcpServers.child: mcp.json:2:9: a child process (stdio) is started only \
+                 with --allow-stdio; skipped",
+                "warning: mcpServers.kind: mcp.json:3:8: a child process (stdio) is started only \
+                 with --allow-stdio; skipped",
                 "warning: mcpServers.off: mcp.json:5:7: disabled; skipped",
                 "warning: mcpServers.env: mcp.json:7:7: placeholders `${...}` are not expanded; \
                  write the value",
@@ -181,10 +205,29 @@ mod tests {
                  http://... or https://...",
                 "warning: mcpServers.env.headers: mcp.json:7:7: `Host` belongs to the gateway; \
                  the entry is ignored",
-                "error: mcpServers.old.transport: mcp.json:4:7: SSE backends are not supported \
-                 yet; this one is skipped",
             ]
         );
+    }
+
+    #[test]
+    fn a_child_process_is_a_backend_when_it_is_allowed() {
+        let rules = DocumentRules { allow_stdio: true };
+        let text = r#"{"mcpServers":{
+            "fs":{"command":"npx","args":["-y","x"],"env":{"A":"1"},"shared":true},
+            "t":{"type":"stdio","command":"/bin/t"}}}"#;
+        let document = parse_document_under(rules, text, "mcp.json").unwrap();
+        assert_eq!(lines(&document), Vec::<String>::new());
+        let servers = document.stdio_servers();
+        assert_eq!(servers.len(), 2);
+        assert_eq!(&*servers[0].label, "default.fs");
+        assert_eq!(servers[0].command, "npx");
+        assert_eq!(servers[0].args, ["-y", "x"]);
+        assert_eq!(servers[0].env["A"], "1");
+        assert!(servers[0].is_shared && !servers[1].is_shared);
+
+        let text = r#"{"mcpServers":{"t":{"type":"stdio"}}}"#;
+        let refused = parse_document_under(rules, text, "mcp.json").unwrap_err();
+        assert!(refused[0].message.contains("the key `command` is missing"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::address::check_url;
+use super::stdio::STDIO_REFUSED;
 use super::{BackendConfig, Transport, UserConfig, VirtualHost};
 
 /// How bad a [`Finding`] is.
@@ -203,20 +204,22 @@ impl BackendConfig {
     /// Whether the gateway can speak to this backend at all.
     #[must_use]
     pub fn is_usable(&self) -> bool {
-        self.transport == Transport::StreamableHttp
-            && check_url(&self.url).is_ok()
-            && self.auth.as_ref().is_none_or(|auth| auth.check().is_ok())
+        let is_reachable = match self.transport {
+            Transport::StreamableHttp | Transport::Sse => check_url(&self.url).is_ok(),
+            Transport::Stdio => self.stdio.is_some(),
+        };
+        is_reachable && self.auth.as_ref().is_none_or(|auth| auth.check().is_ok())
     }
 
     fn check(&self, path: &str, findings: &mut Vec<Finding>) {
-        if self.transport != Transport::StreamableHttp {
-            findings.push(Finding::error(
-                format!("{path}.transport"),
-                format!(
-                    "{} backends are not supported yet; this one is skipped",
-                    self.transport.name()
-                ),
-            ));
+        if self.transport == Transport::Stdio {
+            if self.stdio.is_none() {
+                findings.push(Finding::error(format!("{path}.transport"), STDIO_REFUSED));
+            }
+            if self.auth.is_some() {
+                let message = "a child process gets no headers, so no credential either";
+                findings.push(Finding::warning(format!("{path}.auth"), message));
+            }
         } else if let Err(fault) = check_url(&self.url) {
             findings.push(Finding::error(format!("{path}.url"), fault.to_string()));
         }
@@ -400,6 +403,7 @@ mod tests {
             ("child", r#"{"url":"x","transport":"STDIO"}"#),
             ("good", r#"{"url":"http://a/"}"#),
             ("old", r#"{"url":"http://a/sse","transport":"SSE"}"#),
+            ("older", r#"{"url":"a/sse","transport":"SSE"}"#),
         ]);
         let findings = config.drop_unusable();
         let errors: Vec<_> = findings
@@ -412,7 +416,7 @@ mod tests {
             [
                 "virtual_hosts.v.backends.bad.url",
                 "virtual_hosts.v.backends.child.transport",
-                "virtual_hosts.v.backends.old.transport",
+                "virtual_hosts.v.backends.older.url",
             ]
         );
         assert_eq!(
@@ -420,7 +424,7 @@ mod tests {
                 .backends
                 .keys()
                 .collect::<Vec<_>>(),
-            ["good"]
+            ["good", "old"]
         );
         assert_eq!(config.check(), []);
     }

@@ -5,7 +5,7 @@
 
 use super::{HttpRefusal, Method, RequestHead, RequestLine, Span};
 use crate::http::framing::{Framing, FramingInputs, Seen, decide};
-use crate::http::line::list_members;
+use crate::http::line::{is_word, list_members};
 use crate::http::target::check_host;
 
 /// A header section while it is read.
@@ -31,6 +31,7 @@ impl<'a> Section<'a> {
                 keep_alive: false,
                 expect_continue: false,
                 upgrade: false,
+                content_length: None,
                 host: None,
                 authorization: None,
                 session_id: None,
@@ -65,7 +66,7 @@ impl<'a> Section<'a> {
     ) -> Result<(), HttpRefusal> {
         let bytes = value.slice(view);
         let written = name.slice(view);
-        let is = |wanted: &str| written.eq_ignore_ascii_case(wanted.as_bytes());
+        let is = |wanted: &str| is_word(written, wanted.as_bytes());
         let head = &mut self.head;
         // By length first: most lines then cost one comparison or none.
         match written.len() {
@@ -83,7 +84,10 @@ impl<'a> Section<'a> {
             13 if is("authorization") => once(&mut head.authorization, value)?,
             13 if is("last-event-id") => once(&mut head.last_event_id, value)?,
             14 if is("mcp-session-id") => once(&mut head.session_id, value)?,
-            14 if is("content-length") => self.content_length.add(bytes),
+            14 if is("content-length") => {
+                head.content_length = Some(value);
+                self.content_length.add(bytes);
+            }
             17 if is("transfer-encoding") => self.transfer_encoding.add(bytes),
             // Readers that fold `_` into `-` would see a framing header where we see none.
             14 if is("content_length") => return Err(FRAMING_LOOKALIKE),

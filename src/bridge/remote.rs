@@ -1,0 +1,362 @@
+//! An HTTP+SSE server of revision 2024-11-05 (mcp.md 1.3): one GET stream that brings everything it
+//! says, and POSTs to the endpoint it announces there.
+//!
+//! Goes by the same settings as a shard's own connections to backends: which schemes are called at
+//! all, whom TLS trusts and what it shows, how long anything may take, how long an event may be.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+    header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue},
+};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::{mpsc, oneshot},
+    task::AbortHandle,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+use url::Url;
+
+use super::endpoint;
+use crate::{http::sse::EventParser, log, settings::UpstreamMode, upstream::rpc::is_message};
+
+/// Messages of a server that wait to be taken in.
+const EVENTS_MAX: usize = 64;
+/// Idle connections kept for POSTs.
+const IDLE_MAX: usize = 2;
+/// Bytes of a POST's answer that are read to keep its connection; they mean nothing.
+const ANSWER_BYTES_MAX: usize = 16 << 10;
+/// Addresses of a name that are tried.
+const ADDRESSES_MAX: usize = 4;
+
+/// How servers are reached.
+#[derive(Debug, Clone)]
+pub(super) struct Dialer {
+    /// TLS, with a client certificate in the modes that have one.
+    pub(super) tls: Arc<rustls::ClientConfig>,
+    /// Which schemes are called.
+    pub(super) mode: UpstreamMode,
+    /// Time for a connection, TLS included.
+    pub(super) connect: Duration,
+    /// Time until a reply begins; also for the `endpoint` event.
+    pub(super) first_byte: Duration,
+    /// Bytes of one event.
+    pub(super) event_bytes_max: usize,
+}
+
+/// Why there is no session with a server: one line for the log, without its address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum OpenFault {
+    /// The connection mode forbids plain text.
+    #[error("plain text is not allowed by the upstream connection mode")]
+    PlainText,
+    /// No connection.
+    #[error("it cannot be connected to")]
+    Connect,
+    /// No TLS.
+    #[error("no TLS session with it")]
+    Tls,
+    /// Not in time.
+    #[error("it took too long")]
+    Late,
+    /// It refused the stream.
+    #[error("it answered with HTTP status {0}")]
+    Status(u16),
+    /// It answered with something else.
+    #[error("its answer is no event stream")]
+    NoStream,
+    /// The endpoint cannot be used.
+    #[error("{0}")]
+    Endpoint(#[from] endpoint::EndpointFault),
+}
+
+/// Why a POST brought nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PostFault {
+    /// It could not be delivered.
+    Unreachable,
+    /// No answer in time.
+    Late,
+    /// It was refused.
+    Status(u16),
+}
+
+/// Keeps a stream open; dropping it ends the session with the server.
+#[derive(Debug)]
+pub(super) struct Reading(AbortHandle);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The POST side of a session.
+#[derive(Debug)]
+pub(super) struct Remote {
+    dialer: Dialer,
+    url: Url,
+    /// Set on every request.
+    headers: HeaderMap,
+    idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+}
+
+/// A session with a server.
+type Opened = (Arc<Remote>, Reading, mpsc::Receiver<Vec<u8>>);
+
+/// Opens the stream at `url` and waits for its endpoint. `headers` go with it and with every POST.
+pub(super) async fn open(
+    dialer: &Dialer,
+    url: &Url,
+    headers: HeaderMap,
+) -> Result<Opened, OpenFault> {
+    let mut connection = dialer.connect(url).await?;
+    let mut request = request(Method::GET, url, &headers, Bytes::new());
+    let head = request.headers_mut();
+    head.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+    head.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    let answered = timeout(dialer.first_byte, connection.send_request(request));
+    let response = match answered.await {
+        Ok(Ok(response)) => response,
+        Ok(Err(_)) => return Err(OpenFault::Connect),
+        Err(_) => return Err(OpenFault::Late),
+    };
+    if response.status() != StatusCode::OK {
+        return Err(OpenFault::Status(response.status().as_u16()));
+    }
+    if !is_event_stream(&response) {
+        return Err(OpenFault::NoStream);
+    }
+    let (sender, lines) = mpsc::channel(EVENTS_MAX);
+    let (announce, announced) = oneshot::channel();
+    let stream = Stream {
+        body: response.into_body(),
+        parser: EventParser::new(dialer.event_bytes_max),
+        announce: Some(announce),
+        sender,
+    };
+    let reading = Reading(tokio::spawn(stream.read()).abort_handle());
+    let endpoint = match timeout(dialer.first_byte, announced).await {
+        Ok(Ok(endpoint)) => endpoint,
+        // The stream ended without one.
+        Ok(Err(_)) => return Err(OpenFault::NoStream),
+        Err(_) => return Err(OpenFault::Late),
+    };
+    let remote = Remote {
+        dialer: dialer.clone(),
+        url: endpoint::resolve(url, &endpoint)?,
+        headers,
+        idle: Mutex::default(),
+    };
+    Ok((Arc::new(remote), reading, lines))
+}
+
+fn is_event_stream(response: &Response<Incoming>) -> bool {
+    let value = response.headers().get(CONTENT_TYPE);
+    let text = value.and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = text.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("text/event-stream")
+}
+
+/// The server's stream.
+struct Stream {
+    body: Incoming,
+    parser: EventParser,
+    /// Waits for the first `endpoint`.
+    announce: Option<oneshot::Sender<Vec<u8>>>,
+    sender: mpsc::Sender<Vec<u8>>,
+}
+
+impl Stream {
+    async fn read(mut self) {
+        // Silence is what such a stream is made of, so nothing here has a deadline: the session's
+        // own limits end it.
+        while let Some(Ok(frame)) = self.body.frame().await {
+            let Some(data) = frame.data_ref() else {
+                continue;
+            };
+            let mut messages = Vec::new();
+            let announce = &mut self.announce;
+            let fed = self.parser.feed(data, |event| {
+                if event.name == b"endpoint" {
+                    if let Some(announce) = announce.take() {
+                        // Whoever opened it may have given up.
+                        let _ = announce.send(event.data.to_vec());
+                    }
+                } else if is_message(event.name) && !event.data.is_empty() {
+                    messages.push(event.data.to_vec());
+                }
+            });
+            for message in messages {
+                if self.sender.send(message).await.is_err() {
+                    return;
+                }
+            }
+            if fed.is_err() {
+                log::warn(|| "an event of an HTTP+SSE backend is over the limit".to_owned());
+                return;
+            }
+        }
+    }
+}
+
+impl Remote {
+    /// Sends a message; any 2xx is success. `headers` win over those of every request.
+    pub(super) async fn post(&self, message: Vec<u8>, headers: HeaderMap) -> Result<(), PostFault> {
+        let sent = self.post_now(message.into(), headers);
+        timeout(self.dialer.first_byte, sent)
+            .await
+            .unwrap_or(Err(PostFault::Late))
+    }
+
+    async fn post_now(&self, message: Bytes, headers: HeaderMap) -> Result<(), PostFault> {
+        let make = || {
+            let mut request = request(Method::POST, &self.url, &self.headers, message.clone());
+            let head = request.headers_mut();
+            for (name, value) in &headers {
+                head.insert(name, value.clone());
+            }
+            head.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            request
+        };
+        while let Some(mut connection) = self.take_idle() {
+            match connection.try_send_request(make()).await {
+                Ok(response) => return self.finish(connection, response).await,
+                Err(mut error) => {
+                    // Given back, it was not sent: the connection had closed before.
+                    if error.take_message().is_none() {
+                        return Err(PostFault::Unreachable);
+                    }
+                }
+            }
+        }
+        let connected = self.dialer.connect(&self.url).await;
+        let mut connection = connected.map_err(|_| PostFault::Unreachable)?;
+        match connection.send_request(make()).await {
+            Ok(response) => self.finish(connection, response).await,
+            Err(_) => Err(PostFault::Unreachable),
+        }
+    }
+
+    fn take_idle(&self) -> Option<SendRequest<Full<Bytes>>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|connection| !connection.is_closed());
+        let at = idle.iter().position(SendRequest::is_ready)?;
+        Some(idle.swap_remove(at))
+    }
+
+    async fn finish(
+        &self,
+        connection: SendRequest<Full<Bytes>>,
+        response: Response<Incoming>,
+    ) -> Result<(), PostFault> {
+        let status = response.status();
+        if !status.is_success() {
+            return Err(PostFault::Status(status.as_u16()));
+        }
+        let mut body = response.into_body();
+        let mut left = ANSWER_BYTES_MAX;
+        while let Some(frame) = body.frame().await {
+            let size = match &frame {
+                Ok(frame) => frame.data_ref().map_or(0, Bytes::len),
+                Err(_) => return Ok(()),
+            };
+            match left.checked_sub(size) {
+                Some(rest) => left = rest,
+                None => return Ok(()),
+            }
+        }
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
+        }
+        Ok(())
+    }
+}
+
+fn request(method: Method, url: &Url, headers: &HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = method;
+    let target = &url[url::Position::BeforePath..url::Position::AfterQuery];
+    // What `Url` accepts is a valid target; one that is not would be refused by the server.
+    *request.uri_mut() = target.parse().unwrap_or_default();
+    let head = request.headers_mut();
+    head.clone_from(headers);
+    let authority = &url[url::Position::BeforeHost..url::Position::AfterPort];
+    if let Ok(host) = HeaderValue::from_str(authority) {
+        head.insert(HOST, host);
+    }
+    head.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    request
+}
+
+impl Dialer {
+    /// A new connection to where `url` is.
+    async fn connect(&self, url: &Url) -> Result<SendRequest<Full<Bytes>>, OpenFault> {
+        let is_tls = url.scheme() == "https";
+        let may_be_plain = matches!(
+            self.mode,
+            UpstreamMode::PlainTextOrTls | UpstreamMode::PlainTextOrMtls
+        );
+        if !is_tls && !may_be_plain {
+            return Err(OpenFault::PlainText);
+        }
+        timeout(self.connect, self.connect_now(url, is_tls))
+            .await
+            .unwrap_or(Err(OpenFault::Late))
+    }
+
+    async fn connect_now(
+        &self,
+        url: &Url,
+        is_tls: bool,
+    ) -> Result<SendRequest<Full<Bytes>>, OpenFault> {
+        let host = url.host_str().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let port = url.port_or_known_default().unwrap_or_default();
+        let addresses = tokio::net::lookup_host((host, port))
+            .await
+            .map_err(|_| OpenFault::Connect)?;
+        let addresses: Vec<_> = addresses.take(ADDRESSES_MAX).collect();
+        let stream = TcpStream::connect(&*addresses)
+            .await
+            .map_err(|_| OpenFault::Connect)?;
+        // Without it a message may wait for an acknowledgement; it arrives all the same.
+        let _ = stream.set_nodelay(true);
+        if !is_tls {
+            return handshake(stream).await;
+        }
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| OpenFault::Tls)?;
+        let connector = TlsConnector::from(self.tls.clone());
+        let stream = connector
+            .connect(name, stream)
+            .await
+            .map_err(|_| OpenFault::Tls)?;
+        handshake(stream).await
+    }
+}
+
+async fn handshake(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<SendRequest<Full<Bytes>>, OpenFault> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|_| OpenFault::Connect)?;
+    // Ends when the sender and the last body are dropped; what fails is told by them.
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
