@@ -9,6 +9,7 @@ use tuning::{Documents, cli::Prepared};
 use crate::{
     auth::{MintRequest, SignatureAlgorithm, SigningKey, load_or_create_secret, mint},
     command::token::GENERATED_SECRET,
+    config::user_config::DocumentRules,
     prepare::read_documents,
 };
 
@@ -59,7 +60,9 @@ const READABLE_BY_OTHERS: u32 = 0o004;
 
 /// Reads the documents at `path` for the checks of the host.
 pub(crate) fn documents(path: &Path) -> Documents {
-    let document = match read_documents(path) {
+    // Nothing is started here: whether child processes are allowed is the gateway's question.
+    let rules = DocumentRules { allow_stdio: true };
+    let document = match read_documents(path, rules) {
         Ok(document) => document,
         Err(faults) => {
             return Documents {
@@ -74,7 +77,9 @@ pub(crate) fn documents(path: &Path) -> Documents {
     for user in document.users.values().chain(&document.everyone) {
         for host in user.virtual_hosts.values() {
             for (key, backend) in &host.backends {
-                backends.insert(backend.url.clone(), key.clone());
+                if backend.url.starts_with("http") {
+                    backends.insert(backend.url.clone(), key.clone());
+                }
                 has_secrets |= !backend.add_headers.is_empty();
             }
         }
