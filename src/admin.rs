@@ -1,6 +1,8 @@
 //! The admin listener: liveness, readiness, metrics. Loopback unless the operator says otherwise;
 //! nothing here changes anything.
 
+mod debug;
+
 use axum::{
     Router,
     extract::State,
@@ -39,7 +41,8 @@ fn routes(view: View) -> Router {
         .route("/metrics", get(metrics))
         .route("/backends", get(backends))
         .route("/status", get(status))
-        .with_state(view)
+        .with_state(view.clone())
+        .merge(debug::routes(view))
 }
 
 async fn ready(State(view): State<View>) -> impl IntoResponse {
@@ -299,6 +302,7 @@ pub fn text(view: &View) -> String {
     );
     refusal_metrics(&mut out, view);
     backend_metrics(&mut out, &view.backends());
+    debug::metrics(&mut out, view, &snapshots);
     let mut merged = crate::telemetry::Latency::new();
     for snapshot in &snapshots {
         merged.add(&snapshot.latency);

@@ -5,11 +5,14 @@ mod demo;
 mod serve;
 mod status;
 mod token;
+mod top;
+mod tune;
 
 use std::{
     ffi::OsString,
     io::{self, Write},
     process::ExitCode,
+    time::Duration,
 };
 
 use crate::settings::{Command, Environment, Fault, Invocation, Note};
@@ -40,7 +43,19 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let name = OsString::from("shardgate loadgen");
             loadgen::cli::main(std::iter::once(name).chain(rest.arguments))
         }
-        Command::Tune(rest) => tuning::cli::main(rest.arguments),
+        Command::Tune(rest) => tuning::cli::main(
+            rest.arguments,
+            &tuning::cli::Gateway {
+                read_documents: tune::documents,
+                prepare: tune::prepare,
+            },
+        ),
+        Command::Plan(rest) => tuning::cli::plan::main(rest.arguments),
+        Command::Top {
+            admin,
+            once,
+            interval,
+        } => top::run(admin, once, Duration::from_secs_f64(interval)),
         Command::Version { json } => version(json),
     }
 }

@@ -24,6 +24,7 @@ use crate::{
     config::document::Document,
     log,
     shard_state::ToShard,
+    supervisor::Supervisor,
     telemetry::{Latency, Numbers},
     upstream::{
         health::{self, BackendHealth},
@@ -47,6 +48,8 @@ pub struct Snapshot {
     pub is_store_ready: bool,
     /// Idle backend connections it keeps, and all it has opened.
     pub upstream_connections: (usize, u64),
+    /// Messages of other shards it has not taken in yet.
+    pub ring_depth: usize,
 }
 
 /// What everyone may see of a running gateway.
@@ -93,6 +96,20 @@ impl View {
             }
         }
         answers
+    }
+
+    /// CPU time of a shard's thread, as the scheduler counts it; none where it does not.
+    pub fn cpu_time(&self, shard: usize) -> Option<Duration> {
+        let thread = self.engine.get(shard)?.thread.value();
+        let path = format!("/proc/self/task/{thread}/schedstat");
+        let text = std::fs::read_to_string(path).ok()?;
+        let on_cpu = text.split_whitespace().next()?.parse().ok()?;
+        Some(Duration::from_nanos(on_cpu))
+    }
+
+    /// Whether it is going down.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
     }
 
     /// Whether requests can be served: all shards answer and can ask their store, no drain.
@@ -143,11 +160,19 @@ pub fn run(tasks: Tasks, stop: tokio::sync::oneshot::Receiver<()>) -> std::io::R
         } = tasks;
         tokio::spawn(answer(view.clone(), questions));
         watch::start(&view, watched, (document, bridge), reload);
+        let parting = Supervisor::of_process().map(|supervisor| {
+            let parting = supervisor.parting();
+            tokio::spawn(supervisor.run(view.clone()));
+            parting
+        });
         if let Some(listener) = admin {
             tokio::spawn(admin::serve(view, listener));
         }
         // The other side going away is a reason to stop as well.
         let _ = stop.await;
+        if let Some(Ok(parting)) = parting {
+            parting.say();
+        }
     });
     // Name resolution may sit in a blocking thread: it is not waited for.
     runtime.shutdown_background();

@@ -411,6 +411,7 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
                     targets.iter().map(|target| target.idle_count()).sum(),
                     targets.iter().map(|target| target.opened_count.get()).sum(),
                 ),
+                ring_depth: state.shard.port.depth(),
             };
             // The asker may have given up.
             let _ = asker.try_send(snapshot);

@@ -15,7 +15,8 @@
 //! * [`reply`]: the backend's bytes back to the client, ids translated in place
 //!
 //! Around it: [`settings`], [`prepare`], [`gateway`] (start and drain), [`control`] (the one thread
-//! off the request's path), [`admin`], [`telemetry`], [`log`], [`redis`].
+//! off the request's path), [`admin`], [`telemetry`], [`supervisor`], [`log`],
+//! [`redis`].
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -45,6 +46,7 @@ pub mod session;
 pub mod settings;
 pub mod shard_state;
 pub mod steer;
+pub mod supervisor;
 pub mod telemetry;
 pub mod tls;
 pub mod upstream;

@@ -2,16 +2,26 @@
 //!
 //! It is the backend of the bench and of tests, so it is fast (one read, one write per call, no
 //! lock for a session this shard knows), deterministic, and strict about what it is sent. It keeps
-//! no more of a session than a number. It offers no stream of its own (GET is 405), no TLS, and no
-//! JSON-RPC batches.
+//! no more of a session than a number. It simulates servers that are slow, stall, fail, stream or
+//! mix up their sessions; all of that is off by default, and so are resources, prompts and GET
+//! streams. It has no TLS and no JSON-RPC batches.
 
 mod answer;
+mod conduct;
 mod dispatch;
+mod extras;
 mod request;
 mod session;
+mod stream;
 mod tools;
 
-use std::{io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use shards::{
     Control, DriverChoice, DriverKind, Plan, Shard, Shards, Stream,
@@ -20,6 +30,8 @@ use shards::{
     notify::Event,
 };
 
+use crate::delay::Delay;
+pub use conduct::Stall;
 use dispatch::{Dispatcher, Outcome};
 use request::{Parsed, parse};
 use session::SharedSessions;
@@ -37,6 +49,33 @@ pub enum BackendKind {
     /// `echo`, `payload`, `sleep`.
     #[default]
     Echo,
+    /// All of them.
+    All,
+}
+
+/// How a call fails that is to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ErrorKind {
+    /// A JSON-RPC error.
+    #[default]
+    Rpc,
+    /// A result with `isError`.
+    Tool,
+    /// HTTP status 500.
+    Status,
+}
+
+/// What is wrong with the counters of a server that mixes up its sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CounterFault {
+    /// All sessions have one number.
+    Mixed,
+    /// Every 50th call of a session begins anew.
+    Resets,
+    /// Every 50th call of a session gives the number before once more.
+    Repeats,
+    /// Every 50th call of a session leaves one out.
+    Skips,
 }
 
 /// How requests are answered (mcp.md 1.2); refusals are always plain JSON.
@@ -71,8 +110,32 @@ pub struct BackendOptions {
     pub payload_bytes: Option<usize>,
     /// Wait before every `tools/call` is answered; rounded to milliseconds.
     pub delay: Option<Duration>,
+    /// Further wait, drawn for each `tools/call`; resolution 1 ms.
+    pub latency: Delay,
+    /// Times at which the whole server answers nothing.
+    pub stall: Option<Stall>,
+    /// Share of calls that wait `stall_length` longer.
+    pub stall_rate: f64,
+    /// How long a stalled call waits.
+    pub stall_length: Duration,
+    /// Share of calls that fail.
+    pub error_rate: f64,
+    /// How they fail.
+    pub error_kind: ErrorKind,
+    /// Share of replies that are event streams; `None`: as `reply` says.
+    pub sse_share: Option<f64>,
     /// Filler tools `tool_001`... listed (and callable) beside the real ones.
     pub tool_count: u32,
+    /// Resources `sample:///resource/1`...
+    pub resource_count: u32,
+    /// Prompts `prompt_001`...
+    pub prompt_count: u32,
+    /// GET streams, with one event each time this has passed; `None`: GET is 405.
+    pub stream_interval: Option<Duration>,
+    /// Deliberately broken counters, to see that they are found.
+    pub counter_fault: Option<CounterFault>,
+    /// Of everything drawn.
+    pub seed: u64,
 }
 
 impl Default for BackendOptions {
@@ -87,7 +150,19 @@ impl Default for BackendOptions {
             reply: ReplyKind::default(),
             payload_bytes: None,
             delay: None,
+            latency: Delay::default(),
+            stall: None,
+            stall_rate: 0.0,
+            stall_length: Duration::ZERO,
+            error_rate: 0.0,
+            error_kind: ErrorKind::default(),
+            sse_share: None,
             tool_count: 0,
+            resource_count: 0,
+            prompt_count: 0,
+            stream_interval: None,
+            counter_fault: None,
+            seed: 1,
         }
     }
 }
@@ -131,9 +206,9 @@ impl Backend {
         let calls: Arc<[Counter]> = (0..count).map(|_| Counter::default()).collect();
         let shared = SharedSessions::default();
         let options = Arc::new(options);
-        let for_shards = calls.clone();
+        let (for_shards, started_at) = (calls.clone(), Instant::now());
         let shards = shards::start::<(), Order, _, _>(&plan, vec![group], move |shard| {
-            let dispatcher = Dispatcher::new(&options, shared.clone());
+            let dispatcher = Dispatcher::new(&options, shared.clone(), started_at, shard.id);
             live(shard, Rc::new(dispatcher), for_shards.clone())
         })?;
         Ok(Self {
@@ -240,10 +315,18 @@ async fn serve(mut stream: Stream, dispatcher: &Dispatcher, calls: &Counter) {
                     calls.add(1);
                     shards::sleep(delay).await;
                 }
+                Outcome::Streams => {
+                    stream::serve(stream, outbound, dispatcher.stream_interval()).await;
+                    return;
+                }
             }
         }
         inbound.drain(..used);
         if !outbound.is_empty() {
+            let stalled = dispatcher.stall_left();
+            if !stalled.is_zero() {
+                shards::sleep(stalled).await;
+            }
             let result;
             (result, outbound) = stream.write_all(outbound).await;
             if result.is_err() {

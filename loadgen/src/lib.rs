@@ -1,11 +1,26 @@
 //! Load for MCP endpoints, and a sample MCP server to send it to.
 //!
-//! [`backend`] is a small, fast, strict legacy MCP server over streamable HTTP; [`run`] drives any
-//! endpoint with sessions that call a tool, in a closed loop or at a fixed rate, checks every reply
-//! and keeps HDR histograms; [`cli`] is the `loadgen` command. Both stand on the `shards` engine.
-//! Nothing here knows the gateway.
+//! [`backend`] is a small, fast, strict legacy MCP server over streamable HTTP that also simulates
+//! slow and broken ones; [`run`] drives any endpoint with sessions, in a closed loop or at a rate,
+//! checks every reply and keeps HDR histograms; [`record`] is what a run measured, exact when
+//! merged; [`cli`] is the `loadgen` command. Runs and backend stand on the `shards` engine. Nothing
+//! here knows the gateway, but for the published rule of who owns a session.
 
+pub mod affinity;
+pub mod arrivals;
 pub mod backend;
 pub mod cli;
 pub mod client;
+pub mod delay;
+pub mod operation;
+pub mod random;
+pub mod record;
+pub mod report;
 pub mod run;
+pub mod scenario;
+pub mod search;
+pub mod slo;
+pub mod stages;
+pub mod tokens;
+pub mod units;
+pub mod verdict;

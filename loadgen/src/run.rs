@@ -1,12 +1,17 @@
-//! A run: sessions that call one tool, in a closed loop or at a fixed rate.
+//! A run: sessions that do what a mix says, in a closed loop or by a schedule.
 //!
 //! [`start`] opens all sessions on their own shards, then starts the clock; [`Running`] lets the
-//! caller watch and stop; its report holds the histograms. A fixed rate is an open loop: each call
-//! has an intended start, response times count from there, and a slow server makes calls late, not
+//! caller watch and stop; its report holds the recording. A schedule is an open loop: each call has
+//! an intended start, response times count from there, and a slow server makes calls late, not
 //! fewer (no coordinated omission). What the machine could not send in time is told, not hidden.
 
+mod busy;
+mod options;
 mod pace;
 mod report;
+mod streams;
+mod tally;
+mod team;
 mod worker;
 
 use std::{
@@ -15,102 +20,24 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use crossbeam_channel::{Receiver, unbounded};
-use shards::{DriverChoice, DriverKind, Plan, Shards, counters::Counter};
+use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use shards::{DriverKind, Plan, Shards, counters::Counter, slots::SlotTable};
 
-use crate::client::{CallFault, Expected, Script, Target, TargetFault};
-pub use report::{ErrorCount, Report};
+pub use crate::operation::Check;
+use crate::{
+    arrivals::Shape,
+    client::{CallFault, Script, Target, TargetFault},
+    operation::{Method, Operation},
+};
+pub use options::{Pattern, Rhythm, RunOptions};
+pub use report::Report;
 use worker::Order;
 
-/// How the calls of the sessions spread over connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Pattern {
-    /// Each session has its own kept connection, as the SDKs do.
-    #[default]
-    Sticky,
-    /// Kept connections are shared: each call of a session goes over the next free one.
-    Spread,
-    /// A new connection for each call.
-    Fresh,
-}
-
-/// What replies must be beside no error, with the right id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Check {
-    /// Nothing more.
-    #[default]
-    Success,
-    /// JSON of this size, give or take 32 bytes (a gateway puts its own ids in).
-    Bytes(usize),
-    /// The number after the last one of the session (`increment` of a counter).
-    Counter,
-}
-
-/// Bytes by which a reply may differ from [`Check::Bytes`].
-const SIZE_TOLERANCE: usize = 32;
-
-/// What to run.
-#[derive(Debug, Clone)]
-pub struct RunOptions {
-    /// The endpoint, `http://HOST[:PORT]/PATH`.
-    pub url: String,
-    /// Calls in flight at the most; with Sticky and Spread, kept connections.
-    pub connections: u32,
-    /// Sessions; by default one for each connection, with Spread two. Sticky ignores it.
-    pub sessions: Option<u32>,
-    /// Generator shards.
-    pub shards: u16,
-    /// Cores to pin them to; `None`: not pinned.
-    pub cpus: Option<Vec<usize>>,
-    /// I/O driver.
-    pub driver: DriverChoice,
-    /// Calls per second over all connections; `None`: closed loop.
-    pub rate: Option<f64>,
-    /// Measured time after the warm-up; `None`: until stopped or until the calls are made.
-    pub duration: Option<Duration>,
-    /// Calls, the warm-up's included.
-    pub calls: Option<u64>,
-    /// Calls that start before this has passed are not in the histograms.
-    pub warm_up: Duration,
-    /// The tool.
-    pub tool: String,
-    /// Its arguments, a JSON object.
-    pub arguments: String,
-    /// Bearer token.
-    pub token: Option<String>,
-    /// How calls spread over connections.
-    pub pattern: Pattern,
-    /// What replies must be.
-    pub check: Check,
-    /// Time limit of a connect, and of each exchange.
-    pub limit: Duration,
-}
-
-impl Default for RunOptions {
-    fn default() -> Self {
-        Self {
-            url: String::new(),
-            connections: 1,
-            sessions: None,
-            shards: 1,
-            cpus: None,
-            driver: DriverChoice::Auto,
-            rate: None,
-            duration: None,
-            calls: None,
-            warm_up: Duration::ZERO,
-            tool: "echo".to_owned(),
-            arguments: r#"{"text":"hello"}"#.to_owned(),
-            token: None,
-            pattern: Pattern::default(),
-            check: Check::default(),
-            limit: Duration::from_secs(10),
-        }
-    }
-}
+/// How often a run that is watched tells how it goes.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why a run could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -124,8 +51,14 @@ pub enum RunFault {
     /// The rate is zero, negative or not a number.
     #[error("the rate must be above 0")]
     Rate,
+    /// A weight is zero, negative or not a number.
+    #[error("the weight of {0} must be above 0")]
+    Weight(String),
+    /// Callers that think or come in bursts have no schedule.
+    #[error("think times and the agent profile are for a closed loop: leave the rate out")]
+    Rhythm,
     /// The token holds something no header can hold.
-    #[error("the token must be visible ASCII")]
+    #[error("a token must be visible ASCII")]
     Token,
     /// The shards cannot be started.
     #[error("cannot start the generator's shards: {0}")]
@@ -141,16 +74,28 @@ pub enum RunFault {
 /// What a shard says: first that its sessions are open, last what it measured.
 pub(crate) enum Word {
     Ready(Result<(), CallFault>),
-    Done(Box<report::Tally>),
+    Done(Box<tally::Tally>),
+}
+
+/// What one shard counts while it runs, for those who watch.
+#[derive(Default)]
+pub(crate) struct Live {
+    pub(crate) calls: Counter,
+    pub(crate) errors: Counter,
+    pub(crate) response_ns: Counter,
 }
 
 /// What all shards of a run share.
 pub(crate) struct Common {
     pub(crate) script: Script,
     pub(crate) options: RunOptions,
+    /// Calls that are due, when there is a schedule; the warm-up's included.
+    pub(crate) shape: Option<Shape>,
+    /// The form by which an agent looks around.
+    pub(crate) discovery: Option<usize>,
     pub(crate) is_stopped: AtomicBool,
-    /// Calls done, by shard.
-    pub(crate) calls: Box<[Counter]>,
+    /// By shard.
+    pub(crate) live: Box<[Live]>,
     /// When each shard's next waiting call is due, for the pacer.
     pub(crate) due: Box<[pace::Due]>,
 }
@@ -162,21 +107,24 @@ pub struct Running {
     words: Receiver<Word>,
     pacer: Option<std::thread::JoinHandle<()>>,
     started_at: Instant,
+    started_unix_ms: u64,
+}
+
+/// How a run goes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Progress {
+    /// Since the start, the warm-up included.
+    pub elapsed: Duration,
+    /// Calls done so far.
+    pub calls: u64,
+    /// Calls that failed so far.
+    pub errors: u64,
+    /// Sum of the response times of good calls so far, ns.
+    pub response_ns: u64,
 }
 
 /// Opens all sessions, then starts calling.
 pub fn start(options: RunOptions) -> Result<Running, RunFault> {
-    let _: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&options.arguments)?;
-    if options
-        .rate
-        .is_some_and(|rate| !(rate > 0.0 && rate.is_finite()))
-    {
-        return Err(RunFault::Rate);
-    }
-    let is_header = |token: &String| token.bytes().all(|byte| byte.is_ascii_graphic());
-    if !options.token.as_ref().is_none_or(is_header) {
-        return Err(RunFault::Token);
-    }
     let mut options = options;
     options.connections = options.connections.max(1);
     // A shard without a connection would have nothing to do.
@@ -189,27 +137,7 @@ pub fn start(options: RunOptions) -> Result<Running, RunFault> {
         name: "loadgen",
     };
     let (words, heard) = unbounded();
-    let common = Arc::new(Common {
-        script: Script {
-            target: Target::parse(&options.url)?,
-            tool: serde_json::Value::from(options.tool.as_str()).to_string(),
-            arguments: options.arguments.clone(),
-            token: options.token.clone(),
-            expected: match options.check {
-                Check::Success => Expected::Success,
-                Check::Bytes(count) => Expected::Bytes {
-                    count,
-                    tolerance: SIZE_TOLERANCE,
-                },
-                Check::Counter => Expected::Counter,
-            },
-            limit: options.limit,
-        },
-        is_stopped: AtomicBool::new(false),
-        calls: (0..plan.shards).map(|_| Counter::default()).collect(),
-        due: (0..plan.shards).map(|_| pace::Due::default()).collect(),
-        options,
-    });
+    let common = Arc::new(prepare(options)?);
     let for_shards = common.clone();
     // Only the shards hold the sending half: when they are gone, `recv` says so.
     let shards = shards::start::<(), Order, _, _>(&plan, Vec::new(), move |shard| {
@@ -225,16 +153,26 @@ pub fn start(options: RunOptions) -> Result<Running, RunFault> {
         shards.join();
         return Err(fault);
     }
-    let started_at = Instant::now();
+    if let Some(start_at) = common.options.start_at {
+        // In the past: at once.
+        std::thread::sleep(
+            start_at
+                .duration_since(SystemTime::now())
+                .unwrap_or_default(),
+        );
+    }
+    let (started_at, now) = (Instant::now(), SystemTime::now());
     tell(&shards, || Order::Start(started_at));
+    let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut running = Running {
         common,
         shards,
         words: heard,
         pacer: None,
         started_at,
+        started_unix_ms: u64::try_from(since_1970.as_millis()).unwrap_or_default(),
     };
-    if running.common.options.rate.is_some() {
+    if running.common.shape.is_some() {
         let (common, handles) = (running.common.clone(), running.shards.handles().to_vec());
         running.pacer = Some(
             std::thread::Builder::new()
@@ -250,6 +188,55 @@ pub fn run(options: RunOptions) -> Result<Report, RunFault> {
     start(options)?.wait()
 }
 
+/// Checks the options and makes of them what the shards need.
+fn prepare(options: RunOptions) -> Result<Common, RunFault> {
+    let mut operations = options.operations();
+    for operation in &operations {
+        let _: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(&operation.arguments)?;
+        if !(operation.weight > 0.0 && operation.weight.is_finite()) {
+            return Err(RunFault::Weight(operation.name.clone()));
+        }
+    }
+    let shape = options.whole_shape();
+    if shape.as_ref().is_some_and(|shape| !shape.is_sound()) {
+        return Err(RunFault::Rate);
+    }
+    if shape.is_some() && (options.rhythm != Rhythm::Steady || !options.think.is_none()) {
+        return Err(RunFault::Rhythm);
+    }
+    let tokens: Vec<String> = options
+        .token
+        .iter()
+        .chain(&options.tokens)
+        .cloned()
+        .collect();
+    let is_header = |token: &String| token.bytes().all(|byte| byte.is_ascii_graphic());
+    if !tokens.iter().all(is_header) {
+        return Err(RunFault::Token);
+    }
+    let target = Target::parse(&options.url)?;
+    let mut script = Script::new(target, &operations, options.limit);
+    script.tokens = tokens;
+    script.slots = options.target_shards.map(SlotTable::new);
+    let mut discovery = None;
+    if options.rhythm == Rhythm::Agent {
+        // Behind the mix, so that it is never drawn.
+        discovery = Some(operations.len());
+        operations.push(Operation::of(Method::ListTools));
+        script.forms = Script::new(script.target.clone(), &operations, options.limit).forms;
+    }
+    Ok(Common {
+        script,
+        shape,
+        discovery,
+        is_stopped: AtomicBool::new(false),
+        live: (0..options.shards).map(|_| Live::default()).collect(),
+        due: (0..options.shards).map(|_| pace::Due::default()).collect(),
+        options,
+    })
+}
+
 fn tell(shards: &Shards<Order>, order: impl Fn() -> Order) {
     for handle in shards.handles() {
         // Refused only by a shard that has ended; `wait` finds out.
@@ -260,7 +247,24 @@ fn tell(shards: &Shards<Order>, order: impl Fn() -> Order) {
 impl Running {
     /// Calls done so far, the warm-up's and failed ones included.
     pub fn calls(&self) -> u64 {
-        self.common.calls.iter().map(Counter::value).sum()
+        self.common.live.iter().map(|live| live.calls.value()).sum()
+    }
+
+    /// How it goes.
+    pub fn progress(&self) -> Progress {
+        let sum = |count: fn(&Live) -> &Counter| {
+            self.common
+                .live
+                .iter()
+                .map(|live| count(live).value())
+                .sum()
+        };
+        Progress {
+            elapsed: self.started_at.elapsed(),
+            calls: sum(|live| &live.calls),
+            errors: sum(|live| &live.errors),
+            response_ns: sum(|live| &live.response_ns),
+        }
     }
 
     /// The I/O driver of the generator.
@@ -276,15 +280,23 @@ impl Running {
 
     /// Waits for the end and gives the report. Without duration and calls: call `stop` first.
     pub fn wait(self) -> Result<Report, RunFault> {
-        let mut whole: Option<report::Tally> = None;
-        for _ in 0..self.common.options.shards {
-            let tally = match self.words.recv() {
-                Ok(Word::Done(tally)) => tally,
-                Ok(Word::Ready(_)) | Err(_) => return Err(RunFault::Died),
-            };
-            match &mut whole {
-                Some(whole) => whole.merge(&tally),
-                None => whole = Some(*tally),
+        self.wait_and_watch(|_| {})
+    }
+
+    /// The same; `watch` is told once a second how it goes.
+    pub fn wait_and_watch(self, mut watch: impl FnMut(Progress)) -> Result<Report, RunFault> {
+        let mut tallies = Vec::new();
+        let mut next_look = Instant::now() + WATCH_INTERVAL;
+        while tallies.len() < usize::from(self.common.options.shards) {
+            match self.words.recv_deadline(next_look) {
+                Ok(Word::Done(tally)) => tallies.push(*tally),
+                Err(RecvTimeoutError::Timeout) => {
+                    watch(self.progress());
+                    next_look += WATCH_INTERVAL;
+                }
+                Ok(Word::Ready(_)) | Err(RecvTimeoutError::Disconnected) => {
+                    return Err(RunFault::Died);
+                }
             }
         }
         self.common.is_stopped.store(true, Ordering::Relaxed);
@@ -292,8 +304,14 @@ impl Running {
             // The pacer cannot panic; if it did, the slips show it.
             let _ = pacer.join();
         }
+        let driver = self.shards.driver;
         self.shards.join();
-        let whole = whole.ok_or(RunFault::Died)?;
-        Ok(whole.into_report(&self.common.options, self.started_at))
+        Ok(Report::new(
+            &self.common.options,
+            self.common.shape.as_ref(),
+            driver,
+            self.started_unix_ms,
+            tallies,
+        ))
     }
 }

@@ -41,7 +41,12 @@ fn counters_follow_in_every_session_whatever_the_connections_do() {
                 shards,
                 ..BackendOptions::default()
             });
-            for pattern in [Pattern::Sticky, Pattern::Spread, Pattern::Fresh] {
+            for pattern in [
+                Pattern::Sticky,
+                Pattern::Pooled,
+                Pattern::Spread,
+                Pattern::Fresh,
+            ] {
                 let before = backend.calls();
                 let report = run(RunOptions {
                     connections: 5,

@@ -55,6 +55,8 @@ pub struct EngineCounters {
     pub accept_errors: Counter,
     /// Connections closed because a deadline passed.
     pub deadlines_passed: Counter,
+    /// The kernel's number of the shard's thread, 0 while it is not known.
+    pub thread: Counter,
     /// Times this shard asked the heap for memory, as of its last tick.
     pub allocations: Counter,
     /// Load used for placement: live sessions, in practice.

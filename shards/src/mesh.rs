@@ -74,6 +74,12 @@ impl<R> Port<R> {
             .and_then(Option::as_ref)
     }
 
+    /// Messages of all peers that were not taken in yet.
+    pub fn depth(&self) -> usize {
+        let lanes = self.inner.lanes.iter().flatten();
+        lanes.map(Lane::arrived).sum()
+    }
+
     /// Ends the port's two tasks, `ring_bells` and `take_in`. The other shards' open calls to this
     /// one must be over: who calls it after this waits for ever.
     pub(crate) fn end(&self) {

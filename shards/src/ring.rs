@@ -175,6 +175,12 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
+    /// Values in the ring now; more may be on their way.
+    pub fn waiting(&self) -> usize {
+        let tail = self.inner.tail.0.load(Ordering::Acquire);
+        tail.wrapping_sub(self.head)
+    }
+
     /// Whether a pop would give nothing now.
     pub fn is_empty(&mut self) -> bool {
         if self.head != self.tail_seen {

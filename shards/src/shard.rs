@@ -435,6 +435,9 @@ impl<R: Send + 'static, C: Send + 'static> Birth<R, C> {
         Fut: Future<Output = ()>,
     {
         let is_pinned = self.cpu.is_none_or(topology::pin);
+        if let Some(thread) = topology::own_thread() {
+            self.counters[usize::from(self.id)].thread.add(thread);
+        }
         let (driver, mut runtime) = match ladder.build() {
             Ok(built) => built,
             Err(error) => {

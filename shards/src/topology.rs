@@ -2,6 +2,9 @@
 
 use std::{fs, path::Path};
 
+/// Core ids that a set of cores has room for (`CPU_SETSIZE`).
+const CPUS_MAX: usize = 1024;
+
 /// The cores the shards may use and how many of them make sense.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Topology {
@@ -65,7 +68,14 @@ pub fn parse_cpu_list(text: &str) -> Result<Vec<usize>, String> {
 
 /// Pins the calling thread to one core; false when the system refuses.
 pub fn pin(cpu: usize) -> bool {
-    core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
+    // A larger id does not fit into the set the system call takes, and would be a panic.
+    cpu < CPUS_MAX && core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
+}
+
+/// The kernel's number of the calling thread, as `/proc/self/task` has it.
+pub fn own_thread() -> Option<u64> {
+    let link = fs::read_link("/proc/thread-self").ok()?;
+    link.file_name()?.to_str()?.parse().ok()
 }
 
 /// Raises this process's soft limit of open descriptors to its hard limit; both afterwards. `None`

@@ -152,12 +152,37 @@ pub enum Command {
     /// Check and tune this host; `shardgate tune --help` has its own flags.
     #[command(disable_help_flag = true)]
     Tune(PassThrough),
+    /// Say how many shards and hosts a rate takes, from recorded runs; `shardgate plan --help` has
+    /// its own flags.
+    #[command(disable_help_flag = true)]
+    Plan(PassThrough),
+    /// Watch the shards of a running gateway: load, local and forwarded requests, rings, sessions
+    /// and latency. Ends with 2 when nobody answers.
+    Top {
+        /// Its admin listener.
+        #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9901")]
+        admin: SocketAddr,
+        /// Print one table and end.
+        #[arg(long)]
+        once: bool,
+        /// Seconds between tables.
+        #[arg(long, default_value_t = 1.0, value_parser = interval)]
+        interval: f64,
+    },
     /// Print the version.
     Version {
         /// As one JSON object.
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Seconds a person may wait for.
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.05..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("must be between 0.05 and 3600 seconds".to_owned()),
+    }
 }
 
 /// Arguments that another part of the program understands.

@@ -128,6 +128,13 @@ impl Process {
         Self::start(home, &serve_arguments(more))
     }
 
+    /// The same with these variables in its environment.
+    pub(crate) fn serve_with(home: &Folder, variables: &[(&str, &str)], more: &[&str]) -> Self {
+        let mut command = command(home, &serve_arguments(more));
+        command.envs(variables.iter().copied());
+        Self::of(command)
+    }
+
     /// The same, with this many descriptors at the most.
     pub(crate) fn serve_within(home: &Folder, descriptors: usize, more: &[&str]) -> Self {
         let mut arguments = serve_arguments(more);

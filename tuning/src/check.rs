@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::{
+    around::Documents,
     checks,
     host::Host,
     place::Place,
@@ -27,8 +28,13 @@ pub struct Options {
     pub upstream_connections: Option<u32>,
     /// Live sessions to plan for.
     pub sessions: Option<u32>,
-    /// Whether sleeps on the shards' cores may be measured; takes 200 ms.
+    /// Whether sleeps on the shards' cores and rings between them may be measured; takes 200 ms and
+    /// up to 50 ms for each pair of eight cores.
     pub may_measure: bool,
+    /// The Redis of the gateway, `HOST:PORT`; asked when named.
+    pub redis: Option<String>,
+    /// The gateway's documents; their backends are asked.
+    pub documents: Option<Documents>,
 }
 
 /// Everything that was found.

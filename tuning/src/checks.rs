@@ -1,9 +1,10 @@
 //! The checks, in the order of their numbers. Each looks at the host and gives one row.
 //!
-//! Numbers follow market.md E2 and are never given twice. 5, 8, 9 (network cards) and 24 to 27
-//! (rings, Redis, backends, configuration) need a running gateway or its settings and are not here.
+//! Numbers follow market.md E2 and are never given twice.
 
+mod around;
 mod binary;
+pub(crate) mod cards;
 mod clock;
 mod cores;
 mod engine;
@@ -12,17 +13,21 @@ mod limits;
 mod memory;
 mod network;
 mod noise;
+mod rings;
 
 use crate::{host::Host, row::Row};
 
 /// All checks.
-pub(crate) const ALL: [fn(&Host) -> Row; 21] = [
+pub(crate) const ALL: [fn(&Host) -> Row; 28] = [
     cores::usable_cpus,
     cores::quota,
     cores::throttling,
     cores::siblings,
+    cards::numa_node,
     noise::governor,
     noise::isolated,
+    cards::interrupts,
+    cards::queues,
     network::backlog,
     network::drops,
     limits::files,
@@ -37,5 +42,9 @@ pub(crate) const ALL: [fn(&Host) -> Row; 21] = [
     clock::clock,
     noise::pressure,
     noise::jitter,
+    rings::ring_latency,
+    around::redis,
+    around::backends,
+    around::configuration,
     binary::build,
 ];

@@ -3,27 +3,26 @@
 //! Ends with 0 when all is well, 1 with warnings, 2 when the plan cannot be served, and 3 when it
 //! was told something it cannot use, so that a script can tell a bad host from a bad flag.
 
+mod apply;
+mod check;
+mod cores;
+pub mod plan;
+mod planning;
+
 use std::{
     ffi::OsString,
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
-use serde::Serialize;
 use shards::topology::parse_cpu_list;
 
-use crate::{
-    check::{Options, Report, check},
-    table,
-};
+use crate::{around::Documents, check::Options};
 
 /// Exit code of a command line that is not understood.
 const EXIT_USAGE: u8 = 3;
-/// Version of the JSON report: it grows by new members without changing, and changes with a member
-/// that is renamed, removed or means something else.
-const JSON_FORMAT: u32 = 1;
 
 /// Looks at this host with the eyes of a gateway that has one thread on each core.
 #[derive(Debug, Parser)]
@@ -42,14 +41,18 @@ struct Cli {
 enum Command {
     /// Read the host's settings and say what costs latency or connections; changes nothing.
     /// Ends with 0, 1 with warnings, 2 when the plan cannot be served, 3 for a wrong flag.
-    Check(CheckArguments),
+    Check(check::Arguments),
+    /// Set what the checks want otherwise: prints commands and changes nothing unless --apply is
+    /// given. Ends with 0, 1 when something could not be changed, 3 for a wrong flag.
+    Apply(apply::Arguments),
+    /// Measure 1, 2, ... shards under an objective on this machine, or read runs, and say what a
+    /// rate takes. Ends with 0, 1 when a rate has no answer, 3 when nothing was measured.
+    Cores(Box<cores::Arguments>),
 }
 
+/// What the gateway is expected to do here.
 #[derive(Debug, Args)]
-struct CheckArguments {
-    /// Report as one JSON object.
-    #[arg(long)]
-    json: bool,
+struct HostArguments {
     /// Shards the gateway will run [default: what it would choose here].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     shards: Option<u16>,
@@ -65,12 +68,24 @@ struct CheckArguments {
     /// Live sessions to plan for [default: the gateway's limit].
     #[arg(long)]
     sessions: Option<u32>,
-    /// Leave out the 200 ms of sleeps that measure the timer.
-    #[arg(long)]
-    no_probe: bool,
-    /// Read /proc and /sys below this folder, a copy of another host's; nothing is tried then.
+    /// Work on the files below this folder, a copy of another host's /proc and /sys; nothing is
+    /// tried then.
     #[arg(long)]
     root: Option<PathBuf>,
+}
+
+impl HostArguments {
+    fn options(self) -> Options {
+        Options {
+            root: self.root,
+            shards: self.shards,
+            cpus: self.cpu_list.map(|cpus| cpus.0),
+            connections: self.connections,
+            upstream_connections: self.upstream_connections,
+            sessions: self.sessions,
+            ..Options::default()
+        }
+    }
 }
 
 /// Cores, as one value of a flag.
@@ -81,62 +96,58 @@ fn cpus(text: &str) -> Result<Cpus, String> {
     parse_cpu_list(text).map(Cpus)
 }
 
-/// Understands the arguments after `shardgate tune` and does what they say.
-pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli,
-        Err(error) => {
-            // A closed terminal is no reason to fail twice.
-            let _ = error.print();
-            return match error.kind() {
-                ErrorKind::DisplayHelp => ExitCode::SUCCESS,
-                _ => ExitCode::from(EXIT_USAGE),
-            };
-        }
-    };
-    let Command::Check(arguments) = cli.command;
-    let is_json = arguments.json;
-    let report = check(&options(arguments));
-    let text = if is_json {
-        json(&report)
-    } else {
-        table::render(&report)
-    };
-    // A closed pipe is the reader's choice; the exit code still says what was found.
-    let _ = io::stdout().write_all(text.as_bytes());
-    ExitCode::from(report.exit_code())
+/// What the gateway knows and this crate does not.
+#[derive(Debug, Clone, Copy)]
+pub struct Gateway {
+    /// Reads documents of user configurations.
+    pub read_documents: fn(&Path) -> Documents,
+    /// Writes what a gateway with this backend needs into a folder.
+    pub prepare: fn(&Path, &str) -> Result<Prepared, String>,
 }
 
-fn options(arguments: CheckArguments) -> Options {
-    Options {
-        root: arguments.root,
-        shards: arguments.shards,
-        cpus: arguments.cpu_list.map(|cpus| cpus.0),
-        connections: arguments.connections,
-        upstream_connections: arguments.upstream_connections,
-        sessions: arguments.sessions,
-        may_measure: !arguments.no_probe,
+/// A gateway that can be started.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// Further arguments of `serve`.
+    pub arguments: Vec<OsString>,
+    /// A token it takes.
+    pub token: String,
+    /// Path of its endpoint.
+    pub path: String,
+}
+
+/// Understands the arguments after `shardgate tune` and does what they say.
+pub fn main(arguments: Vec<OsString>, gateway: &Gateway) -> ExitCode {
+    let cli: Cli = match parse(arguments) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    match cli.command {
+        Command::Check(arguments) => check::run(arguments, gateway),
+        Command::Apply(arguments) => apply::run(arguments),
+        Command::Cores(arguments) => cores::run(*arguments, gateway),
     }
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    format: u32,
-    exit_code: u8,
-    #[serde(flatten)]
-    report: &'a Report,
+fn parse<T: Parser>(arguments: Vec<OsString>) -> Result<T, ExitCode> {
+    T::try_parse_from(arguments).map_err(|error| {
+        // A closed terminal is no reason to fail twice.
+        let _ = error.print();
+        match error.kind() {
+            ErrorKind::DisplayHelp => ExitCode::SUCCESS,
+            _ => ExitCode::from(EXIT_USAGE),
+        }
+    })
 }
 
-fn json(report: &Report) -> String {
-    let document = Document {
-        format: JSON_FORMAT,
-        exit_code: report.exit_code(),
-        report,
-    };
-    // Texts, numbers and lists only: nothing in it can be refused.
-    let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
-    text.push('\n');
-    text
+/// Prints a result. A closed pipe is the reader's choice; the exit code still says what was found.
+fn say(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
+/// Prints a fault.
+fn complain(text: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "error: {text}");
 }
 
 #[cfg(test)]
@@ -144,54 +155,30 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    fn parse(line: &str) -> Result<Options, ErrorKind> {
-        let cli = Cli::try_parse_from(line.split_whitespace()).map_err(|error| error.kind())?;
-        let Command::Check(arguments) = cli.command;
-        Ok(options(arguments))
-    }
-
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn flags_become_options() {
-        let options =
-            parse("check --shards 3 --cpu-list 0-1,4 --no-probe --sessions 7 --root x").unwrap();
-        assert_eq!(options.shards, Some(3));
-        assert_eq!(options.cpus, Some(vec![0, 1, 4]));
-        assert_eq!(options.sessions, Some(7));
-        assert_eq!(options.root, Some(PathBuf::from("x")));
-        assert!(!options.may_measure);
-        assert!(parse("check").unwrap().may_measure);
-    }
-
-    #[test]
     fn what_makes_no_sense_is_refused() {
-        assert_eq!(parse("check --help").unwrap_err(), ErrorKind::DisplayHelp);
+        let fault = |line: &str| {
+            Cli::try_parse_from(line.split_whitespace())
+                .map(|_| ())
+                .unwrap_err()
+                .kind()
+        };
+        assert_eq!(fault("check --help"), ErrorKind::DisplayHelp);
         for line in [
             "check --shards 0",
             "check --cpu-list 3-1",
             "check x",
             "plan",
             "--json",
+            "apply --apply --revert",
+            "apply --revert --output-script x",
         ] {
-            assert!(parse(line).is_err(), "{line}");
+            assert_ne!(fault(line), ErrorKind::DisplayHelp, "{line}");
         }
-    }
-
-    #[test]
-    fn json_has_everything_and_its_format() {
-        let report = check(&Options {
-            root: Some("/nowhere-at-all".into()),
-            ..Options::default()
-        });
-        let value: serde_json::Value = serde_json::from_str(&json(&report)).unwrap();
-        assert_eq!(value["format"], 1);
-        assert_eq!(value["exit_code"], 0);
-        assert_eq!(value["plan"]["shards"], 1);
-        assert_eq!(value["rows"].as_array().unwrap().len(), report.rows.len());
-        assert_eq!(value["rows"][0]["severity"], "unseen");
     }
 }

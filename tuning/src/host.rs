@@ -1,6 +1,7 @@
 //! All a check may look at: files, control groups, the plan, and whether tries make sense.
 
 use crate::{
+    around::Documents,
     cgroup::Cgroups,
     check::Options,
     place::Place,
@@ -22,6 +23,10 @@ pub(crate) struct Host {
     pub(crate) is_this_machine: bool,
     /// Whether the sleeps may be measured.
     pub(crate) may_measure: bool,
+    /// Redis to ask.
+    pub(crate) redis: Option<String>,
+    /// Documents to judge.
+    pub(crate) documents: Option<Documents>,
 }
 
 impl Host {
@@ -39,6 +44,8 @@ impl Host {
             source,
             is_this_machine,
             may_measure: options.may_measure,
+            redis: options.redis.clone(),
+            documents: options.documents.clone(),
         }
     }
 

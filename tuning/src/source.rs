@@ -1,7 +1,7 @@
 //! Reading the small files of /proc and /sys, below the real root or below a copy of one.
 //!
-//! Owns the difference between "is not there", "may not be read" and "makes no sense". Writes
-//! nothing.
+//! Owns the difference between "is not there", "may not be read" and "makes no sense". Writes one
+//! value to one file when `apply` says so, and creates nothing.
 
 use std::{
     fmt,
@@ -80,12 +80,34 @@ impl Source {
             .ok_or_else(|| Unseen::Odd(path.to_owned()))
     }
 
+    /// What a folder holds, in the order of its numbers: `rx-2` before `rx-10`.
+    pub(crate) fn names(&self, path: &str) -> Result<Vec<String>, Unseen> {
+        let entries = std::fs::read_dir(self.place(path)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Unseen::Missing(path.to_owned()),
+            kind => Unseen::Refused(path.to_owned(), kind),
+        })?;
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        names.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
+        Ok(names)
+    }
+
     /// Whether there is a file or folder at `path`.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.place(path).exists()
     }
 
-    fn place(&self, path: &str) -> PathBuf {
+    /// Writes a value to a file that exists, and reads it back. Only [`crate::apply`] calls this.
+    pub(crate) fn write(&self, path: &str, value: &str) -> io::Result<()> {
+        let mut file = File::options()
+            .write(true)
+            .truncate(true)
+            .open(self.place(path))?;
+        io::Write::write_all(&mut file, format!("{value}\n").as_bytes())
+    }
+
+    pub(crate) fn place(&self, path: &str) -> PathBuf {
         self.root.join(Path::new(path.trim_start_matches('/')))
     }
 }

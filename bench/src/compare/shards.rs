@@ -41,8 +41,8 @@ impl Bench {
             return;
         };
         let sticky = self.load(Case::Small, CONNECTIONS, Pattern::Sticky);
-        let spread = self.load(Case::Small, CONNECTIONS, Pattern::Spread);
-        let mut single = self.load(Case::Small, 1, Pattern::Spread);
+        let spread = self.load(Case::Small, CONNECTIONS, Pattern::Pooled);
+        let mut single = self.load(Case::Small, 1, Pattern::Pooled);
         single.sessions = Some(SESSIONS_OF_ONE);
         let fresh = self.load(Case::Small, FRESH_CONNECTIONS, Pattern::Fresh);
         let mut cycles = Vec::new();

@@ -1,15 +1,23 @@
 //! What a request asks for, and its reply: the JSON-RPC half of the backend.
 
-use std::{borrow::Cow, cell::RefCell, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    cell::RefCell,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    BackendOptions,
+    BackendOptions, ErrorKind, ReplyKind,
     answer::{write_error, write_json, write_plain, write_reply},
+    conduct::Conduct,
+    extras::Extras,
     request::{Method, REVISIONS, Request},
     session::{Sessions, SharedSessions},
+    stream,
     tools::Tools,
 };
 
@@ -17,6 +25,7 @@ const PARSE_ERROR: i32 = -32700;
 const INVALID_REQUEST: i32 = -32600;
 const METHOD_NOT_FOUND: i32 = -32601;
 const INVALID_PARAMS: i32 = -32602;
+const INTERNAL_ERROR: i32 = -32603;
 /// The code that TypeScript servers use for a request they cannot place (mcp.md 1.2).
 const BAD_REQUEST: i32 = -32000;
 /// The same for an unknown session.
@@ -58,6 +67,8 @@ pub(super) enum Outcome {
     Called,
     /// It was a `tools/call` whose reply must wait that long.
     CalledAfter(Duration),
+    /// It was a GET, whose reply goes on as a stream.
+    Streams,
 }
 
 /// One shard's answers.
@@ -65,27 +76,55 @@ pub(super) struct Dispatcher {
     options: Arc<BackendOptions>,
     sessions: Sessions,
     tools: Tools,
+    extras: Extras,
+    conduct: Conduct,
     /// Where reply bodies are composed before their length is known.
     body: RefCell<Vec<u8>>,
 }
 
 impl Dispatcher {
-    pub(super) fn new(options: &Arc<BackendOptions>, shared: SharedSessions) -> Self {
+    pub(super) fn new(
+        options: &Arc<BackendOptions>,
+        shared: SharedSessions,
+        started_at: Instant,
+        shard: u16,
+    ) -> Self {
         Self {
-            tools: Tools::new(options.kind, options.tool_count, options.payload_bytes),
+            tools: Tools::new(options.kind, options.tool_count, options.payload_bytes)
+                .with_fault(options.counter_fault),
+            extras: Extras::new(options.resource_count, options.prompt_count),
+            conduct: Conduct::new(started_at, options.seed, shard),
             options: options.clone(),
             sessions: Sessions::new(shared),
             body: RefCell::default(),
         }
     }
 
+    /// How long nothing may be sent just now.
+    pub(super) fn stall_left(&self) -> Duration {
+        self.conduct.stall_left(&self.options)
+    }
+
+    /// Time between the events of a GET stream.
+    pub(super) fn stream_interval(&self) -> Duration {
+        self.options.stream_interval.unwrap_or_default()
+    }
+
     /// Appends the reply to `request` to `out`.
     pub(super) fn answer(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
         match request.method {
             Method::Post => return self.post(request, out),
-            Method::Get => {
+            Method::Get if self.options.stream_interval.is_none() => {
                 write_plain(out, "405 Method Not Allowed\r\nallow: POST, DELETE", true);
             }
+            Method::Get => match request.session {
+                None => self.refuse(out, "400 Bad Request", "null", BAD_REQUEST, NO_SESSION),
+                Some(id) if self.sessions.find(id).is_some() => {
+                    stream::write_head(out);
+                    return Outcome::Streams;
+                }
+                Some(_) => self.refuse(out, "404 Not Found", "null", UNKNOWN_SESSION, NOT_FOUND),
+            },
             Method::Delete => match request.session {
                 None => self.refuse(out, "400 Bad Request", "null", BAD_REQUEST, NO_SESSION),
                 Some(id) if self.sessions.end(id) => write_plain(out, "200 OK", true),
@@ -158,13 +197,19 @@ impl Dispatcher {
             "tools/call" => {
                 let params = message.params.map(|raw| serde_json::from_str(raw.get()));
                 if let Some(Ok(CallParams { name, arguments })) = params {
-                    let own = self.tools.call(id, &name, arguments, &session, body);
-                    let delay = self.options.delay.unwrap_or_default() + own;
-                    outcome = if delay.is_zero() {
-                        Outcome::Called
-                    } else {
-                        Outcome::CalledAfter(delay)
-                    };
+                    let mut delay = self.conduct.latency(&self.options);
+                    match self.conduct.error(&self.options) {
+                        None => delay += self.tools.call(id, &name, arguments, &session, body),
+                        Some(ErrorKind::Rpc) => {
+                            write_error(body, id, INTERNAL_ERROR, "Told to fail");
+                        }
+                        Some(ErrorKind::Tool) => Tools::fail(id, body),
+                        Some(ErrorKind::Status) => {
+                            write_plain(out, "500 Internal Server Error", true);
+                            return called(delay);
+                        }
+                    }
+                    outcome = called(delay);
                 } else {
                     write_error(body, id, INVALID_PARAMS, "Invalid params");
                 }
@@ -175,9 +220,10 @@ impl Dispatcher {
                 body.extend_from_slice(id.as_bytes());
                 body.extend_from_slice(b",\"result\":{}}");
             }
+            _ if self.extras.answer(id, method, message.params, body) => {}
             _ => write_error(body, id, METHOD_NOT_FOUND, "Method not found"),
         }
-        write_reply(out, self.options.reply, "", body);
+        write_reply(out, self.reply(), "", body);
         body.shrink_to(super::KEPT_BYTES_MAX);
         outcome
     }
@@ -189,7 +235,7 @@ impl Dispatcher {
         body.clear();
         let Some(Ok(params)) = params else {
             write_error(body, id, INVALID_PARAMS, "Invalid params");
-            write_reply(out, self.options.reply, "", body);
+            write_reply(out, self.reply(), "", body);
             return;
         };
         let newest = REVISIONS[REVISIONS.len() - 1];
@@ -198,7 +244,7 @@ impl Dispatcher {
             .find(|known| *known == params.protocol_version);
         let result = serde_json::json!({
             "protocolVersion": version.unwrap_or(newest),
-            "capabilities": {"tools": {"listChanged": false}},
+            "capabilities": self.capabilities(),
             "serverInfo": {"name": self.options.name, "version": env!("CARGO_PKG_VERSION")},
         });
         // Writing to a vector cannot fail.
@@ -207,7 +253,20 @@ impl Dispatcher {
             format_args!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
         );
         let header = format!("mcp-session-id: {}\r\n", self.sessions.open());
-        write_reply(out, self.options.reply, &header, body);
+        write_reply(out, self.reply(), &header, body);
+    }
+
+    fn capabilities(&self) -> serde_json::Value {
+        let mut capabilities = serde_json::json!({"tools": {"listChanged": false}});
+        self.extras.declare(&mut capabilities);
+        if self.options.stream_interval.is_some() {
+            capabilities["logging"] = serde_json::json!({});
+        }
+        capabilities
+    }
+
+    fn reply(&self) -> ReplyKind {
+        self.conduct.reply(&self.options)
     }
 
     fn refuse(&self, out: &mut Vec<u8>, status: &str, id: &str, code: i32, text: &str) {
@@ -215,6 +274,14 @@ impl Dispatcher {
         body.clear();
         write_error(body, id, code, text);
         write_json(out, status, body);
+    }
+}
+
+fn called(delay: Duration) -> Outcome {
+    if delay.is_zero() {
+        Outcome::Called
+    } else {
+        Outcome::CalledAfter(delay)
     }
 }
 
@@ -233,6 +300,8 @@ mod tests {
             Self(Dispatcher::new(
                 &Arc::new(options),
                 SharedSessions::default(),
+                Instant::now(),
+                0,
             ))
         }
 

@@ -23,6 +23,8 @@ pub(super) type SharedSessions = Arc<Mutex<HashMap<u128, Arc<Session>>>>;
 #[derive(Debug, Default)]
 pub(super) struct Session {
     value: AtomicU64,
+    /// Calls of a counter that is to repeat itself.
+    turns: AtomicU64,
     has_ended: AtomicBool,
 }
 
@@ -33,6 +35,11 @@ impl Session {
 
     pub(super) fn value(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
+    }
+
+    /// True for every 50th call.
+    pub(super) fn is_odd_turn(&self) -> bool {
+        self.turns.fetch_add(1, Ordering::Relaxed) % 50 == 49
     }
 
     pub(super) fn reset(&self) {

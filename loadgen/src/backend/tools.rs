@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    BackendKind,
+    BackendKind, CounterFault,
     answer::{write_error, write_number},
     session::Session,
 };
@@ -42,6 +42,9 @@ pub(super) struct Tools {
     kind: BackendKind,
     filler_count: u32,
     payload_bytes: Option<usize>,
+    fault: Option<CounterFault>,
+    /// The one number of sessions that are mixed up.
+    mixed: Session,
     /// The result of `tools/list`.
     listed: Vec<u8>,
 }
@@ -53,8 +56,21 @@ impl Tools {
             kind,
             filler_count,
             payload_bytes,
+            fault: None,
+            mixed: Session::default(),
             listed,
         }
+    }
+
+    /// Counts wrong on purpose.
+    pub(super) fn with_fault(mut self, fault: Option<CounterFault>) -> Self {
+        self.fault = fault;
+        self
+    }
+
+    /// Appends a result that says the tool failed.
+    pub(super) fn fail(id: &str, body: &mut Vec<u8>) {
+        write_failure(body, id, "told to fail");
     }
 
     /// Appends the reply to `tools/list`: everything on one page, always the same bytes.
@@ -76,14 +92,16 @@ impl Tools {
         body: &mut Vec<u8>,
     ) -> Duration {
         let arguments = arguments.map_or("{}", RawValue::get);
-        match (self.kind, name) {
-            (BackendKind::Counter, "increment") => write_count(body, id, session.increment()),
-            (BackendKind::Counter, "value") => write_count(body, id, session.value()),
-            (BackendKind::Counter, "reset") => {
+        let has = |kind| self.kind == kind || self.kind == BackendKind::All;
+        let (counts, echoes) = (has(BackendKind::Counter), has(BackendKind::Echo));
+        match name {
+            "increment" if counts => write_count(body, id, self.increment(session)),
+            "value" if counts => write_count(body, id, session.value()),
+            "reset" if counts => {
                 session.reset();
                 write_count(body, id, 0);
             }
-            (BackendKind::Echo, "echo") => match serde_json::from_str(arguments) {
+            "echo" if echoes => match serde_json::from_str(arguments) {
                 // The text stays as the caller escaped it.
                 Ok(EchoArguments { text }) if text.get().starts_with('"') => {
                     let text = text.get();
@@ -91,7 +109,7 @@ impl Tools {
                 }
                 _ => write_failure(body, id, "the argument `text` must be a string"),
             },
-            (BackendKind::Echo, "payload") => match serde_json::from_str(arguments) {
+            "payload" if echoes => match serde_json::from_str(arguments) {
                 Ok(PayloadArguments {
                     bytes: bytes @ ..=PAYLOAD_BYTES_MAX,
                 }) => {
@@ -103,7 +121,7 @@ impl Tools {
                 }
                 _ => write_failure(body, id, "the argument `bytes` must be 0 to 4194304"),
             },
-            (BackendKind::Echo, "sleep") => match serde_json::from_str(arguments) {
+            "sleep" if echoes => match serde_json::from_str(arguments) {
                 Ok(SleepArguments {
                     ms: ms @ ..=SLEEP_MS_MAX,
                 }) => {
@@ -116,6 +134,22 @@ impl Tools {
             _ => write_error(body, id, -32602, "Unknown tool"),
         }
         Duration::ZERO
+    }
+
+    fn increment(&self, session: &Session) -> u64 {
+        let turn = |session: &Session| session.value() % 50 == 49;
+        match self.fault {
+            Some(CounterFault::Mixed) => return self.mixed.increment(),
+            Some(CounterFault::Resets) if turn(session) => session.reset(),
+            Some(CounterFault::Repeats) if session.value() > 0 && session.is_odd_turn() => {
+                return session.value();
+            }
+            Some(CounterFault::Skips) if turn(session) => {
+                session.increment();
+            }
+            _ => {}
+        }
+        session.increment()
     }
 
     fn is_filler(&self, name: &str) -> bool {
@@ -176,28 +210,35 @@ fn describe(kind: BackendKind, filler_count: u32) -> String {
         number("bytes", PAYLOAD_BYTES_MAX),
         number("ms", SLEEP_MS_MAX),
     );
-    let own: &[(&str, &str, &str)] = match kind {
-        BackendKind::Counter => &[
-            (
-                "increment",
-                "Adds one to the number of this session and gives it.",
-                none,
-            ),
-            ("reset", "Sets the number of this session to 0.", none),
-            ("value", "Gives the number of this session.", none),
-        ],
-        BackendKind::Echo => &[
-            ("echo", "Gives its text back.", echo),
-            ("payload", "Gives a text of that many bytes.", &payload),
-            ("sleep", "Answers after that many milliseconds.", &sleep),
-        ],
+    let counting = [
+        (
+            "increment",
+            "Adds one to the number of this session and gives it.",
+            none,
+        ),
+        ("reset", "Sets the number of this session to 0.", none),
+        ("value", "Gives the number of this session.", none),
+    ];
+    let echoing = [
+        ("echo", "Gives its text back.", echo),
+        (
+            "payload",
+            "Gives a text of that many bytes.",
+            payload.as_str(),
+        ),
+        ("sleep", "Answers after that many milliseconds.", &sleep),
+    ];
+    let own: Vec<(&str, &str, &str)> = match kind {
+        BackendKind::Counter => counting.to_vec(),
+        BackendKind::Echo => echoing.to_vec(),
+        BackendKind::All => [counting, echoing].concat(),
     };
     let mut out = b"{\"tools\":[".to_vec();
     let fillers = (1..=filler_count).map(filler_name).collect::<Vec<_>>();
     let fillers = fillers
         .iter()
         .map(|name| (name.as_str(), "Gives its own name.", none));
-    for (index, (name, description, schema)) in own.iter().copied().chain(fillers).enumerate() {
+    for (index, (name, description, schema)) in own.into_iter().chain(fillers).enumerate() {
         let comma = if index == 0 { "" } else { "," };
         // Writing to a vector cannot fail.
         let _ = write!(

@@ -8,17 +8,24 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallFault, Digits, response::Response};
+use super::{CallFault, request::Digits, response::Response};
 
-/// What the replies of a run must be, beside an id that fits and no error.
+/// What a reply must be, beside an id that fits and no error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expected {
-    /// Anything that is no error.
-    Success,
-    /// JSON of this many bytes, give or take: a gateway may put an id of another length in.
+pub(crate) enum Content<'a> {
+    /// Any result.
+    Result,
+    /// The result of a tool that did not fail.
+    Tool,
+    /// The same, in JSON of this many bytes, give or take: a gateway may put an id of another
+    /// length in.
     Bytes { count: usize, tolerance: usize },
-    /// The number after the session's last one.
-    Counter,
+    /// The same, its text a number.
+    Number,
+    /// The same, its text this one, as JSON has it between the quotes.
+    Text(&'a [u8]),
+    /// The same, its text so many times the letter x.
+    Filled(usize),
 }
 
 #[derive(Deserialize)]
@@ -36,11 +43,11 @@ struct Message<'a> {
 struct CallResult<'a> {
     is_error: Option<bool>,
     #[serde(borrow)]
-    content: Option<Vec<Content<'a>>>,
+    content: Option<Vec<Part<'a>>>,
 }
 
 #[derive(Deserialize)]
-struct Content<'a> {
+struct Part<'a> {
     #[serde(borrow)]
     text: Option<Cow<'a, str>>,
 }
@@ -52,35 +59,97 @@ struct InitializeResult<'a> {
     protocol_version: Cow<'a, str>,
 }
 
-impl Expected {
-    /// Judges the reply to request `id`; `counted` is the session's last number, the result its
-    /// next.
+impl Content<'_> {
+    /// Judges the reply to request `id`; the number of its text, when it is one.
     pub(crate) fn check(
         self,
         response: &Response,
         buffer: &[u8],
         id: u64,
-        counted: u64,
-    ) -> Result<u64, CallFault> {
+    ) -> Result<Option<u64>, CallFault> {
         let message = message_of(response, buffer, id)?;
         let message = &*message;
+        if self == Self::Result {
+            return result_of(message, id).map(|()| None);
+        }
         if let Self::Bytes { count, tolerance } = self
             && message.len().abs_diff(count) > tolerance
         {
             return Err(CallFault::WrongSize);
         }
-        let (is_error, number) = match glance(message, id) {
-            Some(number) => (false, number),
-            None => parse(message, id)?,
+        let Some(text) = glance(message, id) else {
+            return self.check_slowly(message, id);
         };
+        match self {
+            Self::Number => number_of(text).map(Some),
+            Self::Text(sent) if !begins_with(text, sent) => self.check_slowly(message, id),
+            Self::Filled(count) if !is_filled(text, count) => Err(CallFault::WrongContent),
+            _ => Ok(None),
+        }
+    }
+
+    fn check_slowly(self, message: &[u8], id: u64) -> Result<Option<u64>, CallFault> {
+        let (is_error, text) = parse(message, id)?;
         if is_error {
             return Err(CallFault::ToolError);
         }
+        let is_right = |wanted: &str| {
+            if text.as_deref() == Some(wanted) {
+                Ok(None)
+            } else {
+                Err(CallFault::WrongContent)
+            }
+        };
         match self {
-            Self::Counter if number != Some(counted + 1) => Err(CallFault::WrongSequence),
-            _ => Ok(number.unwrap_or(counted)),
+            Self::Result | Self::Tool | Self::Bytes { .. } => Ok(None),
+            Self::Number => {
+                let number = text.as_deref().and_then(|text| text.parse().ok());
+                number.map(Some).ok_or(CallFault::WrongContent)
+            }
+            Self::Text(sent) => is_right(&unescaped(sent)),
+            Self::Filled(count) => is_right(&"x".repeat(count)),
         }
     }
+}
+
+/// The text that is this between quotes in JSON.
+fn unescaped(raw: &[u8]) -> String {
+    let quoted = [b"\"", raw, b"\""].concat();
+    serde_json::from_slice(&quoted).unwrap_or_default()
+}
+
+/// Whether the text is this one and ends with it.
+fn begins_with(text: &[u8], wanted: &[u8]) -> bool {
+    text.strip_prefix(wanted)
+        .is_some_and(|rest| rest.first() == Some(&b'"'))
+}
+
+fn is_filled(text: &[u8], count: usize) -> bool {
+    text.get(count) == Some(&b'"') && text[..count].iter().all(|byte| *byte == b'x')
+}
+
+/// The number that the text is.
+fn number_of(text: &[u8]) -> Result<u64, CallFault> {
+    let length = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let digits = std::str::from_utf8(&text[..length]).unwrap_or_default();
+    digits
+        .parse()
+        .ok()
+        .filter(|_| text.get(length) == Some(&b'"'))
+        .ok_or(CallFault::WrongContent)
+}
+
+/// Whether the message is a result for `id`.
+fn result_of(message: &[u8], id: u64) -> Result<(), CallFault> {
+    let mut digits = Digits::default();
+    let usual = message
+        .strip_prefix(br#"{"jsonrpc":"2.0","id":"#)
+        .and_then(|rest| rest.strip_prefix(digits.of(id)))
+        .and_then(|rest| rest.strip_prefix(br#","result":{"#));
+    if usual.is_some_and(|rest| rest.ends_with(b"}}") || rest == b"}}") {
+        return Ok(());
+    }
+    envelope(message, id).map(|_| ())
 }
 
 /// Session id and revision of an `initialize` reply.
@@ -121,8 +190,8 @@ fn is_answer(data: &[u8], id: u64) -> bool {
 }
 
 /// Recognises the usual success: our id first, then a result with `isError` absent or false.
-/// The text's number, when it is one.
-fn glance(message: &[u8], id: u64) -> Option<Option<u64>> {
+/// What follows the quote that opens its text.
+fn glance(message: &[u8], id: u64) -> Option<&[u8]> {
     let mut digits = Digits::default();
     let rest = message
         .strip_prefix(br#"{"jsonrpc":"2.0","id":"#)?
@@ -134,33 +203,28 @@ fn glance(message: &[u8], id: u64) -> Option<Option<u64>> {
     {
         return None;
     }
-    let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if rest.get(length) != Some(&b'"') {
-        return Some(None);
-    }
-    let digits = std::str::from_utf8(&rest[..length]).ok()?;
-    Some(digits.parse().ok())
+    Some(rest)
 }
 
-/// The long way: whether the tool failed, and the first text's number.
-fn parse(message: &[u8], id: u64) -> Result<(bool, Option<u64>), CallFault> {
+/// The result of the message, which must be for `id`.
+fn envelope(message: &[u8], id: u64) -> Result<&RawValue, CallFault> {
     let parsed: Message<'_> = serde_json::from_slice(message).map_err(|_| CallFault::Wire)?;
     let mut digits = Digits::default();
     if parsed.id.map(|raw| raw.get().as_bytes()) != Some(digits.of(id)) {
         return Err(CallFault::WrongId);
     }
-    let Some(result) = parsed.result else {
-        return Err(CallFault::RpcError);
-    };
+    parsed.result.ok_or(CallFault::RpcError)
+}
+
+/// The long way: whether the tool failed, and its first text.
+fn parse(message: &[u8], id: u64) -> Result<(bool, Option<String>), CallFault> {
+    let result = envelope(message, id)?;
     let result: CallResult<'_> = serde_json::from_str(result.get()).map_err(|_| CallFault::Wire)?;
     let text = result
         .content
-        .as_ref()
-        .and_then(|list| list.first()?.text.as_deref());
-    Ok((
-        result.is_error == Some(true),
-        text.and_then(|text| text.parse().ok()),
-    ))
+        .and_then(|list| list.into_iter().next()?.text)
+        .map(Cow::into_owned);
+    Ok((result.is_error == Some(true), text))
 }
 
 /// The data of each event of a complete stream; events without data are passed over.
@@ -214,8 +278,8 @@ mod tests {
         }
     }
 
-    fn check(expected: Expected, body: &str) -> Result<u64, CallFault> {
-        expected.check(&response(body, false), body.as_bytes(), 7, 4)
+    fn check(content: Content<'_>, body: &str) -> Result<Option<u64>, CallFault> {
+        content.check(&response(body, false), body.as_bytes(), 7)
     }
 
     fn reply(text: &str, rest: &str) -> String {
@@ -236,20 +300,55 @@ mod tests {
             reply("5", ""),
             r#" {"result": {"isError": false, "content": [{"text": "5"}]}, "id": 7}"#.to_owned(),
         ] {
-            assert_eq!(check(Expected::Success, &body), Ok(5), "{body}");
-            assert_eq!(check(Expected::Counter, &body), Ok(5), "{body}");
+            assert_eq!(check(Content::Result, &body), Ok(None), "{body}");
+            assert_eq!(check(Content::Tool, &body), Ok(None), "{body}");
+            assert_eq!(check(Content::Number, &body), Ok(Some(5)), "{body}");
+            assert_eq!(check(Content::Text(b"5"), &body), Ok(None), "{body}");
         }
-        assert_eq!(check(Expected::Success, &reply("5x", "")), Ok(4));
+        assert_eq!(check(Content::Tool, &reply("5x", "")), Ok(None));
         assert_eq!(
-            check(Expected::Success, &reply(r#"\"isError\":true"#, "")),
-            Ok(4)
+            check(Content::Tool, &reply(r#"\"isError\":true"#, "")),
+            Ok(None)
         );
+        for body in [
+            r#"{"jsonrpc":"2.0","id":7,"result":{}}"#,
+            r#"{"id":7,"result":[]}"#,
+        ] {
+            assert_eq!(check(Content::Result, body), Ok(None));
+        }
+    }
+
+    #[test]
+    fn texts_must_be_the_ones_sent() {
+        let text = |text: &str| reply(text, r#","isError":false"#);
+        for (sent, body, verdict) in [
+            ("a", text("a"), Ok(None)),
+            ("a", text("ab"), Err(CallFault::WrongContent)),
+            ("ab", text("a"), Err(CallFault::WrongContent)),
+            ("", text(""), Ok(None)),
+            (r#"\""#, text(r#"\""#), Ok(None)),
+            ("\u{e9}", text(r"\u00e9"), Ok(None)),
+            (r"\u00e9", text("\u{e9}"), Ok(None)),
+            (
+                "a",
+                reply("a", r#","isError":true"#),
+                Err(CallFault::ToolError),
+            ),
+        ] {
+            let content = Content::Text(sent.as_bytes());
+            assert_eq!(check(content, &body), verdict, "{sent} {body}");
+        }
+        assert_eq!(check(Content::Filled(3), &text("xxx")), Ok(None));
+        for wrong in ["xx", "xxxx", "xxy", ""] {
+            let verdict = check(Content::Filled(3), &text(wrong));
+            assert_eq!(verdict, Err(CallFault::WrongContent), "{wrong}");
+        }
     }
 
     #[test]
     fn every_fault_is_seen() {
         use CallFault::*;
-        let counter = Expected::Counter;
+        let counter = Content::Number;
         for (body, fault) in [
             (reply("5", r#","isError":true"#), ToolError),
             (reply("5", r#","isError": true"#), ToolError),
@@ -257,9 +356,10 @@ mod tests {
                 reply("5", r#","isError":true,"x":{"isError":false"#) + "}",
                 ToolError,
             ),
-            (reply("6", ""), WrongSequence),
-            (reply("4", ""), WrongSequence),
-            (reply("x", ""), WrongSequence),
+            (reply("x", ""), WrongContent),
+            (reply("5x", ""), WrongContent),
+            (reply("", ""), WrongContent),
+            (reply("99999999999999999999", ""), WrongContent),
             (reply("5", "").replace(":7", ":8"), WrongId),
             (reply("5", "").replace(":7", ":77"), WrongId),
             (reply("5", "").replace(":7", ":\"7\""), WrongId),
@@ -272,15 +372,15 @@ mod tests {
             assert_eq!(check(counter, &body), Err(fault), "{body}");
         }
         let body = reply("5", "");
-        let bytes = |count, tolerance| Expected::Bytes { count, tolerance };
-        assert_eq!(check(bytes(body.len() + 2, 2), &body), Ok(5));
+        let bytes = |count, tolerance| Content::Bytes { count, tolerance };
+        assert_eq!(check(bytes(body.len() + 2, 2), &body), Ok(None));
         assert_eq!(check(bytes(body.len() + 3, 2), &body), Err(WrongSize));
         let not_found = Response {
             status: 404,
             ..response(&body, false)
         };
         assert_eq!(
-            counter.check(&not_found, body.as_bytes(), 7, 4),
+            counter.check(&not_found, body.as_bytes(), 7),
             Err(Status(404))
         );
     }
@@ -295,8 +395,8 @@ mod tests {
             format!("data: {{\"method\":\"notifications/progress\"}}\n\n: x\n\ndata: {split}\n\n"),
         ] {
             let response = response(&stream, true);
-            let verdict = Expected::Counter.check(&response, stream.as_bytes(), 7, 4);
-            assert_eq!(verdict, Ok(5), "{stream}");
+            let verdict = Content::Number.check(&response, stream.as_bytes(), 7);
+            assert_eq!(verdict, Ok(Some(5)), "{stream}");
         }
         for stream in [
             format!("data: {body}\n"),
@@ -304,7 +404,7 @@ mod tests {
             "data: {}\n\n".to_owned(),
         ] {
             let response = response(&stream, true);
-            let verdict = Expected::Success.check(&response, stream.as_bytes(), 7, 4);
+            let verdict = Content::Tool.check(&response, stream.as_bytes(), 7);
             assert_eq!(verdict, Err(CallFault::Wire), "{stream}");
         }
     }

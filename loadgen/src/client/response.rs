@@ -88,6 +88,12 @@ impl Decoder {
     }
 }
 
+/// Status of a reply that goes on as a stream, and where its body begins; `None`: more must come.
+pub(super) fn stream_start(buffer: &[u8]) -> Result<Option<(u16, usize)>, NotAReply> {
+    let head = read_head(buffer)?;
+    Ok(head.map(|head| (head.status, head.body_start)))
+}
+
 fn read_head(buffer: &[u8]) -> Result<Option<Head>, NotAReply> {
     let mut storage = [httparse::EMPTY_HEADER; HEADER_COUNT_MAX];
     let mut reply = httparse::Response::new(&mut storage);

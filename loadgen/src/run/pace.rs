@@ -1,4 +1,4 @@
-//! When calls start: the schedule of a fixed rate, and the thread that wakes shards for it.
+//! The thread that wakes shards when a call is due.
 //!
 //! The shards' own timers count milliseconds, which is too coarse for a schedule, and spinning
 //! would take the core from whatever shares it. So one thread sleeps until the next call of any
@@ -28,31 +28,6 @@ impl Default for Due {
     }
 }
 
-/// A shard's part of a fixed rate: every `stride`th call of the whole schedule.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedule {
-    interval_s: f64,
-    first: u64,
-    stride: u64,
-}
-
-impl Schedule {
-    pub(crate) fn new(rate: f64, shard: u16, shards: u16) -> Self {
-        Self {
-            interval_s: rate.recip(),
-            first: u64::from(shard),
-            stride: u64::from(shards),
-        }
-    }
-
-    /// Intended start of this shard's call `index`, after the start of the run.
-    pub(crate) fn at(&self, index: u64) -> Duration {
-        // Computed from the index each time, so that rounding never adds up.
-        let index = index * self.stride + self.first;
-        Duration::try_from_secs_f64(index as f64 * self.interval_s).unwrap_or(Duration::MAX)
-    }
-}
-
 /// The pacer thread: rings each shard whose first waiting call is due, until the run is stopped.
 pub(crate) fn tick(
     due: &[Due],
@@ -76,28 +51,5 @@ pub(crate) fn tick(
         }
         let now_ns = started_at.elapsed().as_nanos() as u64;
         std::thread::sleep(Duration::from_nanos(next_ns.saturating_sub(now_ns)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_shards_share_one_even_schedule() {
-        let shards: Vec<Schedule> = (0..3).map(|id| Schedule::new(1000.0, id, 3)).collect();
-        let mut all: Vec<u128> = (0..1000)
-            .flat_map(|index| shards.iter().map(move |shard| shard.at(index).as_micros()))
-            .collect();
-        all.sort_unstable();
-        for (index, at) in all.iter().enumerate() {
-            assert!(at.abs_diff(index as u128 * 1000) <= 1, "{index} {at}");
-        }
-    }
-
-    #[test]
-    fn rounding_does_not_add_up() {
-        let schedule = Schedule::new(3.0, 0, 1);
-        assert_eq!(schedule.at(3_000_000), Duration::from_secs(1_000_000));
     }
 }

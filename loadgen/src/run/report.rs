@@ -1,146 +1,53 @@
-//! What a run measured: histograms in nanoseconds, counts, and their summary.
+//! What a run measured, ready to be judged and shown.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
+use shards::DriverKind;
 
-use super::RunOptions;
-use crate::client::CallFault;
+use super::{
+    Rhythm, RunOptions,
+    tally::{Tally, merge},
+};
+use crate::{
+    affinity::Violation,
+    arrivals::{Arrivals, Shape},
+    record::{Asked, ErrorTally, GeneratorShard, Machine, Mode, Recording, redacted_url},
+};
 
-/// Longest time a histogram tells apart.
-const TIME_NS_MAX: u64 = 60_000_000_000;
+/// Share of its core above which a shard of the generator was the limit.
+const BUSY_SHARE_MAX: f64 = 0.95;
+/// Calls of which one in a hundred can be told.
+const LAG_CALLS_MIN: u64 = 100;
+/// Lateness of a call with a free caller above which the generator was the limit.
+const LAG_MAX: Duration = Duration::from_millis(10);
 
-/// A histogram of times in nanoseconds.
-pub(crate) fn histogram(digits: u8) -> Histogram<u64> {
-    // Constant bounds, and callers pass 2 or 3 digits.
-    #[expect(clippy::expect_used, reason = "the bounds are constant and valid")]
-    Histogram::new_with_bounds(1, TIME_NS_MAX, digits).expect("bounds of the histogram")
-}
-
-/// Calls that failed for one reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ErrorCount {
-    /// How many.
-    pub count: u64,
-    /// The first of them.
-    pub first: CallFault,
-}
-
-/// One shard's measurements.
-pub(crate) struct Tally {
-    pub(crate) service: Histogram<u64>,
-    /// Only at a fixed rate; in a closed loop it is the service time.
-    pub(crate) response: Option<Histogram<u64>>,
-    /// Only at a fixed rate.
-    pub(crate) slip: Option<Histogram<u64>>,
-    /// For each session, with few shared ones.
-    pub(crate) by_session: Vec<Histogram<u64>>,
-    pub(crate) errors: BTreeMap<&'static str, ErrorCount>,
-    pub(crate) sent: u64,
-    pub(crate) unsent: u64,
-    pub(crate) bytes: u64,
-    pub(crate) reconnects: u64,
-    pub(crate) ended_at: Option<Instant>,
-}
-
-impl Tally {
-    pub(crate) fn new(is_open_loop: bool, sessions_told: usize) -> Self {
-        Self {
-            service: histogram(3),
-            response: is_open_loop.then(|| histogram(3)),
-            slip: is_open_loop.then(|| histogram(3)),
-            by_session: (0..sessions_told).map(|_| histogram(2)).collect(),
-            errors: BTreeMap::new(),
-            sent: 0,
-            unsent: 0,
-            bytes: 0,
-            reconnects: 0,
-            ended_at: None,
-        }
-    }
-
-    pub(crate) fn add_error(&mut self, fault: CallFault) {
-        let entry = self.errors.entry(fault.label()).or_insert(ErrorCount {
-            count: 0,
-            first: fault,
-        });
-        entry.count += 1;
-    }
-
-    pub(crate) fn merge(&mut self, other: &Self) {
-        merge(&mut self.service, &other.service);
-        for (ours, theirs) in [
-            (&mut self.response, &other.response),
-            (&mut self.slip, &other.slip),
-        ] {
-            if let (Some(ours), Some(theirs)) = (ours, theirs) {
-                merge(ours, theirs);
-            }
-        }
-        self.by_session.extend(other.by_session.iter().cloned());
-        for (label, error) in &other.errors {
-            let entry = self.errors.entry(label).or_insert(ErrorCount {
-                count: 0,
-                first: error.first,
-            });
-            entry.count += error.count;
-        }
-        self.sent += other.sent;
-        self.unsent += other.unsent;
-        self.bytes += other.bytes;
-        self.reconnects += other.reconnects;
-        self.ended_at = self.ended_at.max(other.ended_at);
-    }
-
-    pub(crate) fn into_report(self, options: &RunOptions, started_at: Instant) -> Report {
-        let measured_from = started_at + options.warm_up;
-        let ended_at = self.ended_at.unwrap_or(started_at);
-        let mut sessions_p50_ns: Vec<u64> = self
-            .by_session
-            .iter()
-            .map(|times| times.value_at_quantile(0.5))
-            .collect();
-        sessions_p50_ns.sort_unstable();
-        Report {
-            response: self.response.unwrap_or_else(|| self.service.clone()),
-            service: self.service,
-            slip: self.slip,
-            sessions_p50_ns,
-            errors: self.errors,
-            sent: self.sent,
-            unsent: self.unsent,
-            bytes: self.bytes,
-            reconnects: self.reconnects,
-            rate: options.rate,
-            measured: ended_at.saturating_duration_since(measured_from),
-        }
-    }
-}
-
-fn merge(ours: &mut Histogram<u64>, theirs: &Histogram<u64>) {
-    // Same bounds, so nothing is out of range.
-    let _ = ours.add(theirs);
-}
-
-/// What a run measured. Histograms hold successful calls after the warm-up; counts hold all.
+/// What a run measured. Histograms hold successful calls after the warm-up.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// From the intended start to the last byte, ns.
+    /// Everything, per operation, interval and owner.
+    pub recording: Recording,
+    /// From the intended start to the last byte, ns; of all operations.
     pub response: Histogram<u64>,
     /// From the first byte sent (or the connect, with fresh connections) to the last byte, ns.
     pub service: Histogram<u64>,
-    /// How late calls started, ns; only at a fixed rate.
+    /// How late calls started, ns; only with a schedule.
     pub slip: Option<Histogram<u64>>,
-    /// Median service time of each session, ascending; only with [`super::Pattern::Spread`] and at
-    /// most 64 sessions a shard.
+    /// How late calls started although a caller was free, ns; only with a schedule.
+    pub lag: Option<Histogram<u64>>,
+    /// First byte of replies that were event streams, ns.
+    pub first_byte: Option<Histogram<u64>>,
+    /// Between the events of GET streams, ns.
+    pub stream_gap: Option<Histogram<u64>>,
+    /// Events of GET streams.
+    pub stream_events: u64,
+    /// Median service time of each session, ascending; only with shared connections and at most 64
+    /// sessions a shard.
     pub sessions_p50_ns: Vec<u64>,
-    /// Failed calls, by reason.
-    pub errors: BTreeMap<&'static str, ErrorCount>,
-    /// Calls sent.
+    /// Failed calls after the warm-up, by reason.
+    pub errors: BTreeMap<String, ErrorTally>,
+    /// Calls of the mix that were sent, the warm-up's included.
     pub sent: u64,
     /// Calls of the schedule that were not sent, because the run had ended before their turn came.
     pub unsent: u64,
@@ -148,31 +55,141 @@ pub struct Report {
     pub bytes: u64,
     /// Connections opened anew after a fault or because the server closed them.
     pub reconnects: u64,
-    /// The rate asked for, calls per second.
+    /// The rate asked for, calls per second; the highest, of a shape.
     pub rate: Option<f64>,
     /// From the end of the warm-up to the last reply.
     pub measured: Duration,
+    /// Numbers that did not follow; the first hundred of each shard.
+    pub violations: Vec<Violation>,
+    /// How many there were.
+    pub violation_count: u64,
+    /// Replies that came and were not what they had to be.
+    pub wrong_count: u64,
+    /// Whether the clients of sessions counted.
+    pub has_counter: bool,
 }
 
 impl Report {
-    /// Failed calls.
+    pub(super) fn new(
+        options: &RunOptions,
+        shape: Option<&Shape>,
+        driver: DriverKind,
+        started_unix_ms: u64,
+        tallies: Vec<Tally>,
+    ) -> Self {
+        let mut recording = Recording::default();
+        let (mut lag, mut first_byte, mut stream_gap) = (None, None, None);
+        let (mut stream_events, mut violation_count, mut wrong_count) = (0, 0, 0);
+        let (mut by_session, mut violations) = (Vec::new(), Vec::new());
+        let (mut sent, mut generators) = (0, Vec::new());
+        let host = Machine::here().host;
+        for (shard, tally) in (0_u16..).zip(tallies) {
+            recording.merge(&tally.recorder.finish(started_unix_ms));
+            merge(&mut lag, tally.lag);
+            merge(&mut first_byte, tally.first_byte);
+            merge(&mut stream_gap, tally.stream_gap);
+            by_session.extend(tally.by_session);
+            violations.extend(tally.violations);
+            stream_events += tally.stream_events;
+            violation_count += tally.violation_count;
+            wrong_count += tally.wrong;
+            sent += tally.sent;
+            let cpu = options.cpus.as_ref().and_then(|cpus| {
+                let index = usize::from(shard).checked_rem(cpus.len())?;
+                u32::try_from(cpus[index]).ok()
+            });
+            generators.push(GeneratorShard {
+                host: host.clone(),
+                shard,
+                cpu,
+                sent: tally.sent,
+                busy: tally.busy,
+            });
+        }
+        let is_used = |operation: &crate::record::Operation| operation.sent + operation.unsent > 0;
+        recording
+            .operations
+            .retain(|_, operation| is_used(operation));
+        recording.generators = generators;
+        recording.asked = asked(options, shape);
+        recording.machines = vec![Machine {
+            shards: options.shards,
+            pinned: options.cpus.clone(),
+            driver: driver.to_string(),
+            ..Machine::here()
+        }];
+        let mut sessions_p50_ns: Vec<u64> = by_session
+            .iter()
+            .map(|times| times.value_at_quantile(0.5))
+            .collect();
+        sessions_p50_ns.sort_unstable();
+        let offered = recording.offered();
+        Self {
+            response: recording.response(),
+            service: recording.service(),
+            slip: shape.map(|_| recording.slip.whole().clone()),
+            lag,
+            first_byte,
+            stream_gap,
+            stream_events,
+            sessions_p50_ns,
+            errors: recording.errors(),
+            sent,
+            unsent: offered - recording.sent(),
+            bytes: recording.operations.values().map(|one| one.bytes).sum(),
+            reconnects: recording.reconnects,
+            rate: shape.map(Shape::peak),
+            measured: Duration::try_from_secs_f64(recording.measured_s).unwrap_or_default(),
+            violations,
+            violation_count,
+            wrong_count,
+            has_counter: options.has_counter(),
+            recording,
+        }
+    }
+
+    /// Failed calls, the warm-up's included.
     pub fn error_count(&self) -> u64 {
-        self.errors.values().map(|error| error.count).sum()
+        self.recording.error_count() + self.recording.warm_up.errors
     }
 
     /// Good calls per second after the warm-up.
     pub fn calls_per_s(&self) -> f64 {
-        let seconds = self.measured.as_secs_f64();
-        if seconds > 0.0 {
-            self.service.len() as f64 / seconds
-        } else {
-            0.0
-        }
+        self.recording.good_per_s()
     }
 
     /// Whether at least 99 % of the schedule was sent; true in a closed loop.
     pub fn is_honest(&self) -> bool {
-        self.unsent * 99 <= self.sent
+        self.recording.is_honest()
+    }
+
+    /// Why the generator itself, and not what it called, was the limit.
+    pub fn own_limit(&self) -> Option<String> {
+        let busiest = self
+            .recording
+            .generators
+            .iter()
+            .filter_map(|shard| shard.busy)
+            .fold(0.0, f64::max);
+        if busiest > BUSY_SHARE_MAX {
+            return Some(format!(
+                "a shard of the generator was busy {:.0} % of the time: give it more (--shards) \
+                 or its own cores (--cpu-list)",
+                busiest * 100.0
+            ));
+        }
+        let lag = self.lag.as_ref()?;
+        if lag.len() < LAG_CALLS_MIN {
+            return None;
+        }
+        let lag_ns = lag.value_at_quantile(0.99);
+        (u128::from(lag_ns) > LAG_MAX.as_nanos()).then(|| {
+            format!(
+                "one call in a hundred was sent {} late although a caller was free: the machine \
+                 is too busy",
+                crate::units::show_ns(lag_ns)
+            )
+        })
     }
 
     /// As one JSON object; times in microseconds.
@@ -180,7 +197,22 @@ impl Report {
         let errors: BTreeMap<_, _> = self
             .errors
             .iter()
-            .map(|(label, error)| (*label, error.count))
+            .map(|(label, error)| (label, error.count))
+            .collect();
+        let operations: BTreeMap<_, _> = self
+            .recording
+            .operations
+            .iter()
+            .map(|(name, operation)| {
+                let value = json!({
+                    "sent": operation.sent,
+                    "unsent": operation.unsent,
+                    "errors": operation.error_count(),
+                    "response_us": quantiles(operation.response.whole()),
+                    "service_us": quantiles(operation.service.whole()),
+                });
+                (name, value)
+            })
             .collect();
         json!({
             "calls": self.service.len(),
@@ -188,14 +220,24 @@ impl Report {
             "rate": self.rate,
             "sent": self.sent,
             "unsent": self.unsent,
+            "sent_share": self.recording.sent_share(),
             "errors": self.error_count(),
             "errors_by_reason": errors,
+            "violations": self.violation_count,
             "reconnects": self.reconnects,
             "bytes": self.bytes,
             "measured_s": self.measured.as_secs_f64(),
             "response_us": quantiles(&self.response),
             "service_us": quantiles(&self.service),
             "slip_us": self.slip.as_ref().map(quantiles),
+            "lag_us": self.lag.as_ref().map(quantiles),
+            "first_byte_us": self.first_byte.as_ref().map(quantiles),
+            "stream_gap_us": self.stream_gap.as_ref().map(quantiles),
+            "stream_events": self.stream_events,
+            "operations": operations,
+            "generator_busy": self.recording.generators.iter()
+                .map(|shard| shard.busy).collect::<Vec<_>>(),
+            "generator_limit": self.own_limit(),
         })
     }
 
@@ -216,33 +258,117 @@ impl Report {
             );
         }
         text += &format!(
-            "{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}   us\n",
-            "", "p50", "p90", "p99", "p99.9", "max"
+            "{:>20} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
+            "us", "calls", "p50", "p90", "p99", "p99.9", "max"
         );
+        let operations = &self.recording.operations;
+        if operations.len() > 1 {
+            for (name, operation) in operations {
+                text += &row(name, operation.response.whole());
+            }
+        }
         let rows = [
             ("response", Some(&self.response)),
             ("service", Some(&self.service)),
             ("slip", self.slip.as_ref()),
+            ("generator's own lag", self.lag.as_ref()),
+            ("first byte", self.first_byte.as_ref()),
+            ("stream gap", self.stream_gap.as_ref()),
         ];
-        for (name, times) in rows
-            .into_iter()
-            .filter_map(|(name, times)| Some((name, times?)))
-        {
-            let at = |quantile| times.value_at_quantile(quantile) as f64 / 1000.0;
-            text += &format!(
-                "{name:>9} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10.1}\n",
-                at(0.5),
-                at(0.9),
-                at(0.99),
-                at(0.999),
-                times.max() as f64 / 1000.0
-            );
+        for (name, times) in rows {
+            text += &times.map_or_else(String::new, |times| row(name, times));
+        }
+        if self.recording.owners.len() > 1 {
+            text += &self.owners_text();
         }
         for (label, error) in &self.errors {
             text += &format!("error {label}: {} (first: {})\n", error.count, error.first);
         }
+        for violation in self.violations.iter().take(10) {
+            text += &format!("affinity: {violation}\n");
+        }
+        if self.violation_count > 10 {
+            text += &format!("affinity: {} in all\n", self.violation_count);
+        }
+        if let Some(limit) = self.own_limit() {
+            text += &format!("note: {limit}\n");
+        }
         text
     }
+
+    /// The share of each of the target's shards.
+    fn owners_text(&self) -> String {
+        let owners = &self.recording.owners;
+        let all: u64 = owners.values().map(|owner| owner.sent).sum();
+        let shares = owners.iter().map(|(shard, owner)| {
+            let share = owner.sent as f64 * 100.0 / all.max(1) as f64;
+            format!(
+                "shard {shard}: {share:.1} % of calls, {} sessions",
+                owner.sessions
+            )
+        });
+        let shares: Vec<_> = shares.collect();
+        format!("owners: {}\n", shares.join("; "))
+    }
+}
+
+fn asked(options: &RunOptions, shape: Option<&Shape>) -> Asked {
+    let mut settings = BTreeMap::new();
+    let mut set = |name: &str, value: String| settings.insert(name.to_owned(), value);
+    set("connections", options.pattern.name().to_owned());
+    set("seed", options.seed.to_string());
+    let mix: Vec<_> = options
+        .operations()
+        .iter()
+        .map(|operation| format!("{}={}", operation.name, operation.weight))
+        .collect();
+    set("mix", mix.join(","));
+    if options.arrivals == Arrivals::Poisson {
+        set("arrivals", "poisson".to_owned());
+    }
+    if options.rhythm == Rhythm::Agent {
+        set("profile", "agent".to_owned());
+    }
+    if !options.think.is_none() {
+        set("think", options.think.to_string());
+    }
+    if let Some(sessions) = options.sessions {
+        set("sessions", sessions.to_string());
+    }
+    if let Some(life) = options.session_life {
+        set("session_life", life.to_string());
+    }
+    if let Some(shards) = options.target_shards {
+        set("target_shards", shards.to_string());
+    }
+    if options.streams > 0 {
+        set("streams", options.streams.to_string());
+    }
+    Asked {
+        target: redacted_url(&options.url),
+        mode: if shape.is_some() {
+            Mode::Open
+        } else {
+            Mode::Closed
+        },
+        rate: options.rate.filter(|_| options.shape.is_none()),
+        callers: options.connections,
+        warm_up_s: options.warm_up.as_secs_f64(),
+        settings,
+    }
+}
+
+fn row(name: &str, times: &Histogram<u64>) -> String {
+    let at = |quantile| times.value_at_quantile(quantile) as f64 / 1000.0;
+    format!(
+        "{name:>20} {:>9} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10.1}\n",
+        times.len(),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(0.999),
+        times.max() as f64 / 1000.0
+    )
 }
 
 fn quantiles(times: &Histogram<u64>) -> Value {
@@ -260,56 +386,86 @@ fn quantiles(times: &Histogram<u64>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Timing;
 
-    fn tally(times: &[u64], faults: &[CallFault]) -> Tally {
-        let mut tally = Tally::new(true, 1);
-        for time in times {
-            tally.service.saturating_record(*time);
-            tally.response.as_mut().unwrap().saturating_record(time * 2);
-            tally.by_session[0].saturating_record(*time);
+    fn tally(open_loop: bool, times_ms: &[u64], unsent: u64) -> Tally {
+        let mut tally = Tally::new(&RunOptions::default(), open_loop, 1);
+        let operation = tally.recorder.operation("tools/call");
+        let ms = Duration::from_millis;
+        for time in times_ms {
+            let timing = Timing {
+                intended: ms(0),
+                sent: ms(1),
+                done: ms(1 + time),
+            };
+            tally.recorder.good(operation, None, timing, 100);
+            tally.by_session[0].saturating_record(time * 1_000_000);
+            tally.sent += 1;
         }
-        faults.iter().for_each(|fault| tally.add_error(*fault));
-        tally.sent = times.len() as u64;
+        for _ in 0..unsent {
+            tally.recorder.unsent(operation, ms(5));
+        }
         tally
+    }
+
+    fn report(tallies: Vec<Tally>) -> Report {
+        let shape = Shape::ramp(1.0, 1.0, Duration::from_secs(1));
+        let options = RunOptions::default();
+        Report::new(&options, Some(&shape), DriverKind::Epoll, 0, tallies)
     }
 
     #[test]
     fn shards_are_merged_call_by_call() {
-        let mut one = tally(&[1000, 3000], &[CallFault::Status(500)]);
-        let other = tally(&[2000], &[CallFault::Status(503), CallFault::Timeout]);
-        one.merge(&other);
-        let report = one.into_report(&RunOptions::default(), Instant::now());
+        let mut one = tally(true, &[10, 30], 0);
+        let timing = Timing {
+            intended: Duration::ZERO,
+            sent: Duration::ZERO,
+            done: Duration::from_millis(1),
+        };
+        let text = || "HTTP status 500".to_owned();
+        let operation = one.recorder.operation("tools/call");
+        one.recorder.failed(operation, None, timing, "status", text);
+        let report = report(vec![one, tally(true, &[20], 0)]);
         assert_eq!(report.service.len(), 3);
-        assert!(report.response.value_at_quantile(0.5).abs_diff(4000) < 8);
-        assert_eq!(report.errors["status"].count, 2);
-        assert_eq!(report.errors["status"].first, CallFault::Status(500));
-        assert_eq!(report.error_count(), 3);
+        let p50 = report.response.value_at_quantile(0.5);
+        assert!(p50.abs_diff(21_000_000) < 21_000, "{p50}");
+        assert_eq!(
+            (report.error_count(), report.errors["status"].count),
+            (1, 1)
+        );
         assert_eq!(report.sessions_p50_ns.len(), 2);
         let json = report.to_json();
-        assert_eq!(json["errors_by_reason"]["timeout"], 1);
-        assert_eq!(json["sent"], 3);
+        assert_eq!(json["errors_by_reason"]["status"], 1);
+        assert_eq!(json["operations"]["tools_call"]["sent"], 4);
+        let text = report.to_text();
         assert!(
-            report
-                .to_text()
-                .contains("error status: 2 (first: HTTP status 500)")
+            text.contains("error status: 1 (first: HTTP status 500)"),
+            "{text}"
         );
     }
 
     #[test]
     fn a_schedule_mostly_unsent_is_not_honest() {
-        let mut tally = tally(&[1], &[]);
-        (tally.sent, tally.unsent) = (99, 1);
+        let calls = vec![1; 99];
+        assert!(report(vec![tally(true, &calls, 1)]).is_honest());
+        assert!(!report(vec![tally(true, &calls, 2)]).is_honest());
+    }
+
+    #[test]
+    fn a_generator_that_is_late_says_so() {
+        let mut late = tally(true, &[1], 0);
+        assert_eq!(report(vec![tally(true, &[1], 0)]).own_limit(), None);
+        if let Some(lag) = &mut late.lag {
+            (0..100).for_each(|_| lag.saturating_record(20_000_000));
+        }
         assert!(
-            tally
-                .into_report(&RunOptions::default(), Instant::now())
-                .is_honest()
+            report(vec![late])
+                .own_limit()
+                .unwrap()
+                .contains("20.0 ms late")
         );
-        let mut tally = self::tally(&[1], &[]);
-        (tally.sent, tally.unsent) = (98, 1);
-        assert!(
-            !tally
-                .into_report(&RunOptions::default(), Instant::now())
-                .is_honest()
-        );
+        let mut busy = tally(true, &[1], 0);
+        busy.busy = Some(0.99);
+        assert!(report(vec![busy]).own_limit().unwrap().contains("99 %"));
     }
 }

@@ -154,6 +154,11 @@ impl<R> Lane<R> {
     }
 
     /// Messages for the peer that wait for room.
+    pub(super) fn arrived(&self) -> usize {
+        self.receiver.borrow().waiting()
+    }
+
+    /// Messages that wait for room in the ring to the peer.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.borrow().len()
     }
