@@ -151,4 +151,27 @@ mod tests {
             "reset: session 7 of shard 2 expected 12, got 1 over a connection of shard 0"
         );
     }
+
+    proptest::proptest! {
+        /// Numbers that skip no more than calls went unanswered follow; after any violation the
+        /// next number in line is good again.
+        #[test]
+        fn numbers_in_line_follow(steps in proptest::collection::vec((0_u64..3, 0_u64..50), 1..40)) {
+            let mut count = Count::default();
+            let (mut last, mut unsure) = (0, 0);
+            for (unanswered, jump) in steps {
+                (0..unanswered).for_each(|_| count.unsure());
+                unsure += unanswered;
+                let found = last + jump;
+                let verdict = count.take(found);
+                let skipped = jump.saturating_sub(1);
+                proptest::prop_assert_eq!(verdict.is_ok(), jump > 0 && skipped <= unsure);
+                if verdict.is_ok() {
+                    unsure -= skipped;
+                }
+                last = found;
+            }
+            proptest::prop_assert_eq!(count.expected(), last + 1);
+        }
+    }
 }

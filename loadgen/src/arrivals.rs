@@ -330,4 +330,27 @@ mod tests {
             Vec::<f64>::new()
         );
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+        /// Whatever the shape, the shards together send what is due, in order, inside it.
+        #[test]
+        fn shards_together_send_the_area(
+            rates in proptest::collection::vec((0_u32..300, 0_u32..300, 1_u64..3000), 1..5),
+            shards in 1_u16..5,
+        ) {
+            let stages = rates.iter().map(|(from, to, length)| Stage {
+                from: f64::from(*from),
+                to: f64::from(*to),
+                length: Duration::from_millis(*length),
+            });
+            let shape = Shape::new(stages.collect());
+            let times = all(&shape, Arrivals::Constant, shards);
+            // The first is due at area 0, if anything is.
+            let expected = (shape.area() - 1e-6).ceil().max(0.0);
+            proptest::prop_assert!((times.len() as f64 - expected).abs() <= 1.0);
+            let length = shape.length().as_secs_f64();
+            proptest::prop_assert!(times.iter().all(|at| (0.0..=length + 1e-6).contains(at)));
+        }
+    }
 }

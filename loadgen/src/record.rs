@@ -225,6 +225,9 @@ pub struct Recording {
     pub operations: BTreeMap<String, Operation>,
     /// How late calls were sent; empty in a closed loop.
     pub slip: Series,
+    /// How late calls were sent although a caller was free, the warm-up's too: the generator's own
+    /// part of the slip. The first interval stands for the whole run.
+    pub lag: Series,
     /// By interval.
     pub flow: Vec<Flow>,
     /// By shard of the target, as far as the generator can tell.
@@ -253,6 +256,7 @@ impl Default for Recording {
             warm_up: Flow::default(),
             operations: BTreeMap::new(),
             slip: Series::default(),
+            lag: Series::default(),
             flow: Vec::new(),
             owners: BTreeMap::new(),
             reconnects: 0,
@@ -327,6 +331,7 @@ impl Recording {
             ours.merge(operation, shift);
         }
         self.slip.merge(&other.slip, shift);
+        self.lag.merge(&other.lag, 0);
         let length = shift as usize + other.flow.len();
         if self.flow.len() < length {
             self.flow.resize(length, Flow::default());

@@ -20,7 +20,7 @@ use crate::{
 
 const LESSON: &str = "\
 A condition is METRIC>BOUND or METRIC<BOUND. Metrics: pN (p50, p99.9, ...), mean and max of response
-times; service.pN and slip.pN for the other times; rate (good calls per second), errors and sent
+times; service.pN, slip.pN and lag.pN for the other times; rate (good calls per second), errors and sent
 (shares). tools_call:p99 is of one operation. A bound with a sign is a change from A to B: p99>+10%,
 p99>+200us, rate<-5%. Without one it is a limit on B: p99>5ms, errors>0.1%, rate<1000.
 

@@ -108,6 +108,9 @@ pub struct Summary {
     pub service_us: Times,
     /// How late calls were sent.
     pub slip_us: Times,
+    /// How late although a caller was free; none in reports of before it was measured.
+    #[serde(default)]
+    pub lag_us: Times,
 }
 
 /// One operation.
@@ -212,6 +215,7 @@ impl Document {
                 response_us: Times::of(&recording.response()),
                 service_us: Times::of(&recording.service()),
                 slip_us: Times::of(recording.slip.whole()),
+                lag_us: Times::of(recording.lag.whole()),
             },
             verdicts: recording.verdicts.clone(),
             operations: operations

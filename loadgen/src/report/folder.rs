@@ -23,10 +23,14 @@ const RESPONSE: &str = "response.hlog";
 const SERVICE: &str = "service.hlog";
 /// How late calls were sent.
 const SLIP: &str = "slip.hlog";
+/// How late although a caller was free.
+const LAG: &str = "lag.hlog";
 /// Response times by shard of the target.
 const OWNERS: &str = "owners.hlog";
 /// Tag of the only series of a log.
 const SLIP_TAG: &str = "slip";
+/// The same.
+const LAG_TAG: &str = "lag";
 /// Tags of owners begin so.
 const OWNER_TAG: &str = "shard_";
 /// Bytes of a file of a run that is read at all.
@@ -106,10 +110,12 @@ pub fn write(folder: &Path, recording: &Recording) -> Result<(), FolderFault> {
         .map(|(shard, owner)| (format!("{OWNER_TAG}{shard}"), &owner.response))
         .collect();
     let slip = vec![(SLIP_TAG.to_owned(), &recording.slip)];
+    let lag = vec![(LAG_TAG.to_owned(), &recording.lag)];
     for (name, series) in [
         (RESPONSE, &response),
         (SERVICE, &service),
         (SLIP, &slip),
+        (LAG, &lag),
         (OWNERS, &owners),
     ] {
         let tagged: Vec<(&str, &Series)> = series
@@ -176,11 +182,13 @@ pub fn load(folder: &Path) -> Result<Recording, FolderFault> {
         .map(|(name, part)| (name.clone(), part.good))
         .collect();
     let slips = document.summary.slip_us.count;
+    let lags = document.summary.lag_us.count;
     let mut recording = document.into_recording().map_err(in_report)?;
     let read = |name: &str| read_log(folder, name, recording.interval_s);
     let (mut response, mut service) = (read(RESPONSE)?, read(SERVICE)?);
-    let (mut slip, mut owners) = (read(SLIP)?, read(OWNERS)?);
+    let (mut slip, mut lag, mut owners) = (read(SLIP)?, read(LAG)?, read(OWNERS)?);
     recording.slip = slip.remove(SLIP_TAG).unwrap_or_default();
+    recording.lag = lag.remove(LAG_TAG).unwrap_or_default();
     for (name, operation) in &mut recording.operations {
         operation.response = response.remove(name).unwrap_or_default();
         operation.service = service.remove(name).unwrap_or_default();
@@ -193,6 +201,7 @@ pub fn load(folder: &Path) -> Result<Recording, FolderFault> {
         }
     }
     expect(folder, SLIP, SLIP_TAG, &recording.slip, slips)?;
+    expect(folder, LAG, LAG_TAG, &recording.lag, lags)?;
     for (shard, owner) in &mut recording.owners {
         let tag = format!("{OWNER_TAG}{shard}");
         owner.response = owners.remove(&tag).unwrap_or_default();
@@ -203,6 +212,7 @@ pub fn load(folder: &Path) -> Result<Recording, FolderFault> {
         (RESPONSE, response),
         (SERVICE, service),
         (SLIP, slip),
+        (LAG, lag),
         (OWNERS, owners),
     ];
     for (file, rest) in rest {

@@ -342,7 +342,16 @@ fn generator_note(recording: &Recording) -> String {
         return "A closed loop has no schedule that it could be late for.".to_owned();
     }
     let times = Times::of(recording.slip.whole());
-    format!(
+    let lag = Times::of(recording.lag.whole());
+    let own = if lag.count == 0 {
+        String::new()
+    } else {
+        format!(
+            " With a caller free, 99 % were sent within {}: that is the generator's own part.",
+            time(lag.p99 * 1000.0)
+        )
+    };
+    let slips = format!(
         "{} of {} calls of the schedule were sent; half of them within {}, 99 % within {} of \
          their time, the latest after {}. A call is late when the generator is, and when all \
          callers wait for replies.",
@@ -351,7 +360,8 @@ fn generator_note(recording: &Recording) -> String {
         time(times.p50 * 1000.0),
         time(times.p99 * 1000.0),
         time(times.max * 1000.0)
-    )
+    );
+    slips + &own
 }
 
 fn generator(recording: &Recording) -> String {

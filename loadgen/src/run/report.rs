@@ -118,6 +118,9 @@ impl Report {
             driver: driver.to_string(),
             ..Machine::here()
         }];
+        if let Some(lag) = &lag {
+            recording.lag.add(0, lag);
+        }
         let mut sessions_p50_ns: Vec<u64> = by_session
             .iter()
             .map(|times| times.value_at_quantile(0.5))

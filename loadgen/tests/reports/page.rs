@@ -50,6 +50,7 @@ fn the_page_shows_the_run() {
         "<h2>Shards of the target</h2>",
         "shard 3",
         "<h2>Generator</h2>",
+        "With a caller free, 99 % were sent within ",
         "✗ missed</span> p99 &lt;= 5 ms: 480 ms",
         "✓ met</span> errors &lt;= 1 %: 0.4 %",
         "A processor &lt;with&gt; 2 &amp; more",

@@ -95,6 +95,8 @@ pub(crate) fn recording(shape: &Shape) -> Recording {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into(),
     };
+    let slip = recording.slip.whole().clone();
+    recording.lag.add(0, &slip);
     recording.generators = (0..2)
         .map(|shard| GeneratorShard {
             host: "lab".to_owned(),

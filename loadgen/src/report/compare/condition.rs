@@ -38,6 +38,8 @@ pub enum Kind {
     Service,
     /// How late calls were sent.
     Slip,
+    /// How late although a caller was free.
+    Lag,
 }
 
 /// What B's value, or its change, must not pass.
@@ -110,13 +112,15 @@ impl FromStr for Condition {
         let (kind, name) = match name.split_once('.') {
             Some(("service", name)) => (Kind::Service, name),
             Some(("slip", name)) => (Kind::Slip, name),
+            Some(("lag", name)) => (Kind::Lag, name),
             Some(("response", name)) => (Kind::Response, name),
             // The dot of p99.9.
             _ => (Kind::Response, name),
         };
         let metric = parse_metric(name).ok_or(ConditionFault::Metric)?;
         // The schedule is of the run, not of an operation; and so is what kept to it.
-        if operation.is_some() && (kind == Kind::Slip || metric == Metric::Sent) {
+        if operation.is_some() && (matches!(kind, Kind::Slip | Kind::Lag) || metric == Metric::Sent)
+        {
             return Err(ConditionFault::Metric);
         }
         Ok(Self {
@@ -256,13 +260,14 @@ pub(crate) fn times_of(
             Kind::Response => run.response(),
             Kind::Service => run.service(),
             Kind::Slip => run.slip.whole().clone(),
+            Kind::Lag => run.lag.whole().clone(),
         });
     };
     let one = run.operations.get(name)?;
     match kind {
         Kind::Response => Some(one.response.whole().clone()),
         Kind::Service => Some(one.service.whole().clone()),
-        Kind::Slip => None,
+        Kind::Slip | Kind::Lag => None,
     }
 }
 
