@@ -102,7 +102,7 @@ macro_rules! plan {
 }
 
 plan! {
-    /// The endpoint, http://HOST[:PORT]/PATH.
+    /// The endpoint, http://HOST:PORT/PATH.
     url: String,
 
     /// Callers: how many calls may be under way at once. Default 1; with a rate 64, with

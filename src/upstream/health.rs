@@ -76,7 +76,7 @@ impl Target {
 }
 
 impl Targets {
-    /// How they are, [`TARGETS_MAX`] of them at the most.
+    /// How they are, `TARGETS_MAX` of them at the most.
     pub fn health(&self, now_ms: u64) -> Vec<TargetHealth> {
         let all = self.all();
         let some = all.iter().take(TARGETS_MAX);

@@ -1,7 +1,7 @@
 //! Looks at the host a gateway runs on and says what costs it latency or connections, changes what
 //! it is told to, and says how many shards and hosts a rate takes.
 //!
-//! [`check`] reads files of /proc and /sys and makes a few short tries (a ring, two sockets, some
+//! `check` reads files of /proc and /sys and makes a few short tries (a ring, two sockets, some
 //! sleeps); it changes nothing and needs no running gateway. [`Changes`] plans and writes settings,
 //! and writes them back. Every question is a [`Row`]: what is, what should be, how bad the
 //! difference is, why it matters and what to do. What cannot be seen, in a container for example,
