@@ -100,6 +100,12 @@ fn accepts_both(accept: &[u8]) -> bool {
     (names(b"application/json") && names(b"text/event-stream")) || names(b"*/*")
 }
 
+/// Whether a POST names event streams before JSON: real servers answer that with a stream.
+pub fn prefers_stream(request: &Request) -> bool {
+    let accept = request.field(request.head.accept).unwrap_or(b"");
+    accept.starts_with(b"text/event-stream")
+}
+
 fn is_accepted_over_lines(request: &Request) -> bool {
     if !request.head.accept_repeated {
         return false;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use shards::{ReplySink, gate::Gate};
 
 use crate::{
+    http::{LAST_CHUNK, encode_chunk, sse},
     link::Link,
     refusal::{Answer, Refusal},
     request::Forwarded,
@@ -51,6 +52,9 @@ pub struct Reply<'a> {
     /// The `WWW-Authenticate` line of a 401, when there is more to say than that it is one.
     challenge: Option<String>,
     is_bodiless: bool,
+    /// The client would rather have an event stream (RFC 9110 section 12.5.1 leaves the order of
+    /// equal weights to us).
+    prefers_stream: bool,
     has_started: bool,
     is_complete: bool,
     status: u16,
@@ -67,6 +71,7 @@ impl<'a> Reply<'a> {
             origin: None,
             challenge: None,
             is_bodiless: false,
+            prefers_stream: false,
             has_started: false,
             is_complete: false,
             status: 0,
@@ -127,6 +132,16 @@ impl<'a> Reply<'a> {
             }
             Sink::Closed => Err(ClientGone),
         }
+    }
+
+    /// Says that the client named event streams before JSON.
+    pub fn prefer_stream(&mut self) {
+        self.prefers_stream = true;
+    }
+
+    /// Whether a response that could be either is to be an event stream.
+    pub fn prefers_stream(&self) -> bool {
+        self.prefers_stream && self.can_stream()
     }
 
     /// Whether it can be an event stream.
@@ -247,8 +262,26 @@ impl<'a> Reply<'a> {
         if self.can_stream() {
             self.stream_head(&mut out);
             if self.is_chunked() {
-                out.extend_from_slice(crate::http::LAST_CHUNK);
+                out.extend_from_slice(LAST_CHUNK);
             }
+        }
+        self.last(out).await.map(drop)
+    }
+
+    /// Answers with a response, in the form the client prefers.
+    pub async fn response(&mut self, body: &[u8]) -> Result<(), ClientGone> {
+        if !self.prefers_stream() {
+            return self.json(body).await;
+        }
+        let mut event = Vec::with_capacity(32 + body.len());
+        sse::write_event(&mut event, None, None, body);
+        let mut out = Vec::with_capacity(256 + event.len());
+        self.stream_head(&mut out);
+        if self.is_chunked() {
+            encode_chunk(&mut out, &event);
+            out.extend_from_slice(LAST_CHUNK);
+        } else {
+            out.extend_from_slice(&event);
         }
         self.last(out).await.map(drop)
     }

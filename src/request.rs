@@ -167,6 +167,9 @@ async fn post(
     let started = Instant::now();
     let request = caller.request;
     crate::preflight::check_content(request)?;
+    if crate::preflight::prefers_stream(request) {
+        reply.prefer_stream();
+    }
     let body = caller.body;
     let message = match envelope::scan(body, DEPTH_MAX) {
         Ok(message) => message,

@@ -78,11 +78,11 @@ pub async fn list(
         }
     }
     if let Some(whole) = gathered.whole_result(&caller.host, family) {
-        return gone_is_fine(reply.json(&result(id, whole)).await);
+        return gone_is_fine(reply.response(&result(id, whole)).await);
     }
     let merged = merged(shard, caller, session, family, &gathered, is_first);
     let object = gathered.object(shard, caller, family, &merged.array);
-    gone_is_fine(reply.json(&result(id, &object)).await)
+    gone_is_fine(reply.response(&result(id, &object)).await)
 }
 
 /// Whether a list must be asked before a name of this family can be routed.

@@ -315,7 +315,9 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
 
     /// Writes the response as the last thing: in the stream if one was begun, else as JSON.
     async fn finish(&mut self, messages: Vec<Vec<u8>>, response: Vec<u8>) -> Result<(), Cut> {
-        let is_stream = self.log.is_some() || (!messages.is_empty() && self.reply.can_stream());
+        let is_stream = self.log.is_some()
+            || self.reply.prefers_stream()
+            || (!messages.is_empty() && self.reply.can_stream());
         if !is_stream {
             self.pass_on(messages).await?;
             let mut out = self.shard.shard.buffers.take();

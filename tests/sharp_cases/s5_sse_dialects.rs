@@ -347,3 +347,23 @@ fn s5_initialize_and_lists_may_be_streams_too() {
     let mut client = McpClient::open(&gateway);
     assert_eq!(client.tool_names(), ["one"]);
 }
+
+/// Who names event streams first gets one, also where the gateway itself answers.
+#[test]
+fn s5_a_client_that_prefers_event_streams_gets_them() {
+    let backend = Backend::start("a", &["say"]);
+    let gateway = Plan::one(&backend).start();
+    let mut client = McpClient::open(&gateway);
+    let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
+    for (accept, form) in [
+        ("application/json, text/event-stream", "application/json"),
+        ("text/event-stream, application/json", "text/event-stream"),
+    ] {
+        let ask = client.request(list).with("accept", accept);
+        let response = client.connection.ask(&ask);
+        assert_eq!(response.header("content-type"), Some(form));
+        assert_eq!(response.message()["id"], 7);
+        assert!(response.result()["tools"].is_array());
+        assert_eq!(response.messages().len(), 1);
+    }
+}
