@@ -291,3 +291,44 @@ fn s8_a_backend_that_dies_or_raves_in_a_call_costs_that_call_only() {
         );
     }
 }
+
+/// A silent and a dead backend cost a thousand sessions no more than one: they are not asked by
+/// each of them.
+#[test]
+fn s8_a_thousand_sessions() {
+    const SESSIONS: usize = 1_000;
+    const THREADS: usize = 8;
+    let a = Backend::start("a", &["one"]);
+    let (b, gate) = silent("b", &["two"]);
+    let c = Refusing::new();
+    let gateway = Plan::of(&[("a", &a.url()), ("b", &b.url()), ("c", &c.url())])
+        .layout(Layout::Spread)
+        .settings(|settings| {
+            settings.timeouts.initialize = Duration::from_millis(300);
+            settings.timeouts.upstream_first_byte = Duration::from_millis(300);
+            settings.limits.sessions_per_principal_max = 10_000;
+        })
+        .start();
+    std::thread::scope(|scope| {
+        let open = || {
+            let clients: Vec<McpClient> = (0..SESSIONS / THREADS)
+                .map(|_| McpClient::open(&gateway))
+                .collect();
+            for (number, mut client) in clients.into_iter().enumerate() {
+                assert_eq!(client.tool_names(), ["a-one"]);
+                let id = number.to_string();
+                assert_eq!(client.call(&id, "a-one", "{}").message()["id"], number);
+            }
+        };
+        for _ in 0..THREADS {
+            scope.spawn(open);
+        }
+    });
+    assert!(a.session_count() >= SESSIONS);
+    let asked = b.connection_count();
+    assert!(
+        asked < SESSIONS / 4,
+        "the silent backend was asked {asked} times"
+    );
+    gate.open();
+}
