@@ -476,6 +476,7 @@ impl Connection {
         keep_alive: bool,
     ) -> bool {
         let minor = request.head.minor;
+        let is_stream = request.head.method == Method::Get;
         // What is refused here is for its page to read as well.
         let origin = request.field(request.head.origin);
         let origin = origin.filter(|origin| self.shard.access.check_origin(Some(origin)).is_ok());
@@ -493,7 +494,17 @@ impl Connection {
         let write_limit = self.shard.settings.timeouts.write;
         let (mut has_begun, mut is_last) = (false, false);
         loop {
-            match parts.next().await {
+            let part = if is_stream {
+                // Its end is all that a client of a stream sends; the owner must hear of it.
+                let left = std::pin::pin!(self.link.readable());
+                match select(std::pin::pin!(parts.next()), left).await {
+                    Either::Left((part, _)) => part,
+                    Either::Right(_) => return false,
+                }
+            } else {
+                parts.next().await
+            };
+            match part {
                 Ok(Some(bytes)) => {
                     // The owner may have promised that the connection ends with this reply.
                     is_last |= !has_begun && reply::says_close(&bytes);
