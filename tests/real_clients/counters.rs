@@ -64,16 +64,37 @@ fn python_counts_over_fresh_connections() {
     over_fresh_connections(Client::Python);
 }
 
+/// In the long form as many as of the other clients.
+fn inspector_sessions() -> u64 {
+    match std::env::var_os("SHARDGATE_TEST_LONG") {
+        Some(_) => SESSIONS,
+        None => 4,
+    }
+}
+
+fn drive_inspector(stage: &Stage, sessions: u64) {
+    let sessions = sessions.to_string();
+    let options = [
+        "--sessions",
+        &sessions,
+        "--calls",
+        "1",
+        "--concurrency",
+        "2",
+    ];
+    drive_well(Client::Inspector, &stage.url(), None, &options);
+}
+
 /// Each of its processes is one session of one call and takes seconds: a few must do. They keep
 /// their connections between their few requests, so nothing is asked of the steering here.
 #[test]
 fn the_inspector_counts_with_a_process_for_each_session() {
     let backend = sample(BackendKind::Counter, ReplyKind::Json);
     let stage = Stage::open(&[("counter", &backend.url())]);
-    let options = ["--sessions", "4", "--calls", "1", "--concurrency", "2"];
-    drive_well(Client::Inspector, &stage.url(), None, &options);
+    let sessions = inspector_sessions();
+    drive_inspector(&stage, sessions);
     let totals = stage.totals();
-    assert_eq!((totals.calls, backend.calls()), (4, 4));
+    assert_eq!((totals.calls, backend.calls()), (sessions, sessions));
     stage.end();
     assert_eq!(backend.stop(), 0);
 }
@@ -97,9 +118,9 @@ fn python_counts_through_an_nginx_that_mixes_sessions() {
 fn the_inspector_counts_through_an_nginx_that_mixes_sessions() {
     let backend = sample(BackendKind::Counter, ReplyKind::Json);
     let stage = Stage::open(&[("counter", &backend.url())]).behind_nginx(4);
-    let options = ["--sessions", "4", "--calls", "1", "--concurrency", "2"];
-    drive_well(Client::Inspector, &stage.url(), None, &options);
-    assert_eq!(stage.totals().calls, 4);
+    let sessions = inspector_sessions();
+    drive_inspector(&stage, sessions);
+    assert_eq!(stage.totals().calls, sessions);
     stage.end();
     assert_eq!(backend.stop(), 0);
 }
