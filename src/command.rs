@@ -97,7 +97,7 @@ fn version(json: bool) -> ExitCode {
         say(serde_json::json!({
             "name": "shardgate",
             "version": version,
-            "protocol_versions": crate::mcp::version::Version::ALL.map(|v| v.name()),
+            "protocol_versions": crate::mcp::version::names(true, true),
         }));
     } else {
         say(format_args!("shardgate {version}"));

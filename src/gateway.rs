@@ -39,6 +39,7 @@ use crate::{
     session::{IdKeys, SessionTable, TableLimits, streams::EventBudget},
     settings::{IoDriver, Redis, Settings, StoreSource},
     shard_state::{ShardState, ToShard},
+    stateless::{self, Standings, permits::Permits},
     telemetry::{Latency, Numbers},
     upstream::{
         Upstream,
@@ -483,6 +484,15 @@ fn build(
         heartbeats: Alarms::new(times.heartbeat_interval),
         events: Rc::new(EventBudget::new(
             limits.resume_bytes_max / usize::from(shard.count).max(1),
+        )),
+        standings: Standings::new(share(settings.protocols.lists_max)),
+        stateless_requests: Rc::new(Permits::new(
+            share(settings.protocols.requests_max),
+            settings.protocols.requests_per_principal_max,
+        )),
+        bridged: Rc::new(Permits::new(
+            stateless::bridge::REQUESTS_MAX.0,
+            stateless::bridge::REQUESTS_MAX.1,
         )),
         sessions: RefCell::new(SessionTable::new(TableLimits {
             sessions_max: share(limits.sessions_max),

@@ -45,6 +45,7 @@ pub mod route;
 pub mod session;
 pub mod settings;
 pub mod shard_state;
+pub mod stateless;
 pub mod steer;
 pub mod supervisor;
 pub mod telemetry;

@@ -2,9 +2,13 @@
 
 pub mod blocks;
 pub mod capabilities;
+pub mod classify;
 pub mod edits;
 pub mod envelope;
+pub mod header_schema;
 pub mod json;
+pub mod mirror;
+pub mod profile;
 pub mod reply_scan;
 pub mod revision;
 pub mod version;

@@ -4,15 +4,17 @@
 use crate::{
     http::{Method, header_values, headers},
     mcp::{
-        envelope::Envelope,
+        classify::{self, Enabled, Header, Marks, Meta, Misfit, Profile},
+        envelope::{Envelope, EnvelopeFault},
         json,
-        version::{STATELESS, Version},
+        version::{self, STATELESS, Version},
     },
     refusal::{Answer, Refusal},
     reply::Reply,
     request::{Request, gone_is_fine},
     session::Session,
-    settings::Limits,
+    settings::{Limits, Protocols},
+    stateless::StatelessFault,
 };
 
 /// Answers a CORS preflight (market.md S11): without authentication, for allowed origins only.
@@ -123,28 +125,88 @@ pub fn accepts_stream(request: &Request) -> bool {
     names(b"text/event-stream") || names(b"*/*")
 }
 
-/// The revision the version header names, once the request is known to be of the session profile.
-/// The stateless revision is not served yet, and says so.
-pub fn classify(
+/// The revision the version header of a GET, a DELETE or a batch names: those belong to sessions
+/// (mcp.md 1.1).
+pub fn session_version(
+    protocols: &Protocols,
     request: &Request,
-    message: &Envelope,
-    body: &[u8],
 ) -> Result<Option<Version>, Refusal> {
     if request.head.repeated_protocol_version {
         return Err(Refusal::RepeatedVersion);
     }
     let header = request.field(request.head.protocol_version);
-    let id = message.id.map(|span| span.slice(body).into());
-    if message.meta_protocol_version.is_some() || header == Some(STATELESS.as_bytes()) {
-        // That revision knows neither GET nor DELETE (mcp.md 1.1).
+    let is_stateless = header == Some(STATELESS.as_bytes());
+    if is_stateless || !protocols.legacy {
         return Err(match request.head.method {
-            Method::Post => Refusal::Stateless(id),
+            Method::Post if !protocols.stateless => Refusal::Stateless(None),
+            Method::Post => Refusal::modern(None, StatelessFault::Envelope(EnvelopeFault::Batch)),
             _ => Refusal::StatelessMethod,
         });
     }
     header
         .map(|name| Version::from_name(name).ok_or(Refusal::Version))
         .transpose()
+}
+
+/// Which profile a POST belongs to (dual-profile.md 1.4).
+pub fn classify(
+    protocols: &Protocols,
+    request: &Request,
+    message: &Envelope,
+    body: &[u8],
+) -> Result<Profile, Refusal> {
+    let head = &request.head;
+    let in_body = message.meta_protocol_version.map(|span| span.slice(body));
+    let name = in_body.and_then(json::unescape);
+    let marks = Marks {
+        header: match request.field(head.protocol_version) {
+            Some(_) if head.repeated_protocol_version => Header::Several(
+                header_values(request.head_bytes(), "mcp-protocol-version")
+                    .any(|value| value == STATELESS.as_bytes()),
+            ),
+            Some(value) => Header::One(value),
+            None => Header::Absent,
+        },
+        meta: match (&name, in_body) {
+            (Some(name), _) => Meta::Text(name),
+            (None, Some(_)) => Meta::NotText,
+            (None, None) => Meta::Absent,
+        },
+        kind: message.kind,
+        is_initialize: message.method.map(|span| span.slice(body)) == Some(b"initialize"),
+        has_session: head.session_id.is_some(),
+    };
+    let enabled = Enabled {
+        stateless: protocols.stateless,
+        legacy: protocols.legacy,
+    };
+    classify::classify(enabled, &marks).map_err(|misfit| {
+        let id = message.id.map(|span| span.slice(body));
+        let modern = |fault| Refusal::modern(id, fault);
+        match misfit {
+            Misfit::HeaderTwice | Misfit::HeaderMissing | Misfit::Mismatch => {
+                modern(StatelessFault::Header("MCP-Protocol-Version"))
+            }
+            Misfit::LegacyHeaderTwice => Refusal::RepeatedVersion,
+            Misfit::Answer => modern(StatelessFault::Answer),
+            Misfit::MetaMissing => modern(StatelessFault::MetaMissing(
+                "io.modelcontextprotocol/protocolVersion",
+            )),
+            Misfit::Unsupported(name) => modern(StatelessFault::Version(
+                String::from_utf8_lossy(name).into(),
+                version::names(protocols.stateless, protocols.legacy),
+            )),
+            Misfit::StatelessOff => Refusal::Stateless(id.map(Box::from)),
+            Misfit::LegacyVersion => Refusal::Version,
+            Misfit::NoSession => Refusal::NoSession,
+        }
+    })
+}
+
+/// Whether a body that could not be read is to be refused in the words of the stateless revision.
+pub fn says_stateless(protocols: &Protocols, request: &Request) -> bool {
+    let header = request.field(request.head.protocol_version);
+    protocols.stateless && header == Some(STATELESS.as_bytes())
 }
 
 /// The header must name the session's revision, if it is there (mcp.md 1.2).

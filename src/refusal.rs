@@ -6,6 +6,7 @@
 
 use crate::{
     mcp::{envelope::EnvelopeFault, json},
+    stateless::StatelessFault,
     upstream::CallFault,
 };
 
@@ -50,6 +51,8 @@ pub enum Refusal {
     Stateless(Option<Box<[u8]>>),
     /// Not a method of the stateless revision.
     StatelessMethod,
+    /// A stateless request is refused: with the id, if one could be read.
+    Modern(Option<Box<[u8]>>, Box<StatelessFault>),
     /// No `Mcp-Session-Id`.
     NoSession,
     /// No such session: unknown, ended, forged or somebody else's.
@@ -97,6 +100,11 @@ impl Refusal {
     /// A JSON-RPC error inside a session, for the request with this raw id.
     pub fn rpc(id: &[u8], code: i32, text: &'static str) -> Self {
         Self::Rpc(id.into(), code, text)
+    }
+
+    /// A stateless request with this raw id is refused.
+    pub fn modern(id: Option<&[u8]>, fault: StatelessFault) -> Self {
+        Self::Modern(id.map(Box::from), Box::new(fault))
     }
 
     /// The answer.
@@ -173,6 +181,7 @@ impl Refusal {
                 body: unsupported_version(id.as_deref()),
                 ..rpc(400, None, -32022, "")
             },
+            Self::Modern(id, fault) => fault.answer(id.as_deref()),
             Self::StatelessMethod => Answer {
                 headers: ALLOW_POST,
                 ..text(405, "Method Not Allowed")
@@ -244,6 +253,7 @@ impl Refusal {
             Self::BadConfig => "bad_config",
             Self::NoVirtualHost => "no_virtual_host",
             Self::Method | Self::StatelessMethod => "method",
+            Self::Modern(_, fault) => fault.label(),
             Self::Accept | Self::AcceptStream => "accept",
             Self::ContentType => "content_type",
             Self::Envelope(..) => "envelope",

@@ -20,6 +20,9 @@ use crate::{
 /// Ends the connection; the first line after the status line.
 const CLOSE: &[u8] = b"connection: close\r\n";
 
+/// Between two looks at a connection whose client has sent its next request already.
+const HUNG_UP_PAUSE: Duration = Duration::from_millis(250);
+
 /// The client has left, or reads too slowly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientGone;
@@ -196,6 +199,24 @@ impl<'a> Reply<'a> {
         }
     }
 
+    /// Waits until the client has closed its connection; what it sends ahead does not count.
+    pub async fn client_hung_up(&mut self) {
+        match &mut self.sink {
+            Sink::Link(link, _) => {
+                while !link.stream().has_hung_up() {
+                    if link.has_input() {
+                        shards::sleep(HUNG_UP_PAUSE).await;
+                    } else {
+                        link.readable().await;
+                    }
+                }
+            }
+            Sink::Ring(sink) => sink.cancelled().await,
+            Sink::Memory(_) => std::future::pending().await,
+            Sink::Closed => {}
+        }
+    }
+
     /// Starts a head: status line, connection, CORS.
     pub fn head(&mut self, out: &mut Vec<u8>, status: u16) {
         self.status = status;
@@ -223,7 +244,12 @@ impl<'a> Reply<'a> {
 
     /// A whole head for a JSON body of `length` bytes, status 200.
     pub fn json_head(&mut self, out: &mut Vec<u8>, length: usize) {
-        self.head(out, 200);
+        self.json_head_with(out, 200, length);
+    }
+
+    /// The same with another status.
+    pub fn json_head_with(&mut self, out: &mut Vec<u8>, status: u16, length: usize) {
+        self.head(out, status);
         out.extend_from_slice(b"content-type: application/json\r\n");
         self.length(out, length);
     }

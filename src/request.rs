@@ -11,6 +11,7 @@ use crate::{
     endpoint::Endpoint,
     http::{Method, RequestHead, Span},
     mcp::{
+        classify::Profile,
         envelope::{self, Envelope, EnvelopeFault, Kind},
         json::DEPTH_MAX,
     },
@@ -20,6 +21,7 @@ use crate::{
     route::family::Family,
     session::{Session, SessionId},
     shard_state::ShardState,
+    stateless::{self, StatelessFault},
 };
 
 /// A whole request as it was read.
@@ -167,9 +169,7 @@ async fn post(
     let started = Instant::now();
     let request = caller.request;
     crate::preflight::check_content(request)?;
-    if crate::preflight::prefers_stream(request) {
-        reply.prefer_stream();
-    }
+    let protocols = &shard.settings.protocols;
     let body = caller.body;
     let message = match envelope::scan(body, DEPTH_MAX) {
         Ok(message) => message,
@@ -178,20 +178,34 @@ async fn post(
         }
         Err(fault) => {
             let id = envelope::readable_id(body, DEPTH_MAX);
-            return Err(Refusal::Envelope(
-                fault,
-                id.map(|span| span.slice(body).into()),
-            ));
+            let id = id.map(|span| span.slice(body));
+            return Err(match crate::preflight::says_stateless(protocols, request) {
+                true => Refusal::modern(id, StatelessFault::Envelope(fault)),
+                false => Refusal::Envelope(fault, id.map(Box::from)),
+            });
         }
     };
-    let version = crate::preflight::classify(request, &message, body)?;
-    let method = message.method.map_or(&b""[..], |span| span.slice(body));
-    if message.kind == Kind::Request && method == b"initialize" {
-        return Box::pin(method::initialize::open(shard, caller, &message, reply)).await;
-    }
+    let version = match crate::preflight::classify(protocols, request, &message, body)? {
+        Profile::Session(version) => version,
+        Profile::Stateless => {
+            return stateless::serve::serve(shard, caller, &message, started, reply).await;
+        }
+        Profile::Initialize => {
+            prefer_stream(request, reply);
+            return Box::pin(method::initialize::open(shard, caller, &message, reply)).await;
+        }
+        Profile::Dropped => return gone_is_fine(reply.accepted().await),
+    };
+    prefer_stream(request, reply);
     let session = session_of(shard, caller)?;
     crate::preflight::check_version(version, &session)?;
     message_of_session(shard, caller, &session, &message, started, reply).await
+}
+
+fn prefer_stream(request: &Request, reply: &mut Reply<'_>) {
+    if crate::preflight::prefers_stream(request) {
+        reply.prefer_stream();
+    }
 }
 
 /// Serves one message of a session: a request is answered, anything else is taken.

@@ -30,8 +30,8 @@ pub use flags::{
 };
 pub use groups::{
     Access, Auth, ClientCertificate, FailMode, IoDriver, Limits, Listen, LogLevel, Otlp,
-    OtlpProtocol, Redis, RedisConnection, Shards, Store, StoreSource, Telemetry, Timeouts,
-    TlsListen, Upstream, UpstreamMode,
+    OtlpProtocol, Protocols, Redis, RedisConnection, Shards, Store, StoreSource, Telemetry,
+    Timeouts, TlsListen, Upstream, UpstreamMode,
 };
 pub use secret::Secret;
 pub use table::{SETTINGS, Section, Setting, Shape};
@@ -66,6 +66,8 @@ pub struct Settings {
     pub store: Store,
     /// The way to the backends.
     pub upstream: Upstream,
+    /// The protocol profiles.
+    pub protocols: Protocols,
     /// Bounds in bytes and counts.
     pub limits: Limits,
     /// Bounds in time.

@@ -19,6 +19,7 @@ use crate::{
     route::cursor::CursorKey,
     session::{IdKeys, SessionTable, streams::EventBudget},
     settings::{FailMode, Settings},
+    stateless::{Standings, permits::Permits},
     telemetry::{Latency, Numbers},
     upstream::{Upstream, farewell::Farewells, health::TargetHealth, resolve},
 };
@@ -70,6 +71,12 @@ pub struct ShardState {
     pub heartbeats: Alarms,
     /// Bytes kept for clients that resume their streams.
     pub events: Rc<EventBudget>,
+    /// What is remembered for requests without a session.
+    pub standings: Standings,
+    /// Those under way.
+    pub stateless_requests: Rc<Permits>,
+    /// Those of them that are bridged to a backend with sessions.
+    pub bridged: Rc<Permits>,
     /// Live sessions.
     pub sessions: RefCell<SessionTable>,
     /// User configurations.
@@ -148,5 +155,6 @@ impl ShardState {
             .targets
             .sweep(now, self.upstream.limits.idle_ms_max);
         self.configs.sweep(now);
+        self.standings.sweep();
     }
 }

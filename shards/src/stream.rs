@@ -240,6 +240,19 @@ impl Stream {
         count >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
     }
 
+    /// Whether the other side has closed its half or all of the connection, whatever it sent before
+    /// and nobody has read yet. One system call, which never waits.
+    pub fn has_hung_up(&self) -> bool {
+        let mut one = libc::pollfd {
+            fd: self.tcp.as_raw_fd(),
+            events: libc::POLLRDHUP,
+            revents: 0,
+        };
+        // SAFETY: the pointer is to one valid entry, the count says so, and the time limit is none.
+        let count = unsafe { libc::poll(&raw mut one, 1, 0) };
+        count > 0
+    }
+
     /// Reads what is there right now into `bytes`; `WouldBlock` when nothing is, 0 = end. One
     /// system call, which never waits, so that a call can be dropped on either side of it.
     pub fn read_now(&self, bytes: &mut [u8]) -> io::Result<usize> {

@@ -9,7 +9,7 @@ use crate::{
     bridge::HEADER_PREFIX,
     config::{
         credential::Credential,
-        user_config::{self, Transport, UserConfig, is_protected_header},
+        user_config::{self, BackendProtocol, Transport, UserConfig, is_protected_header},
     },
     route::family::Family,
     settings::FailMode,
@@ -66,6 +66,34 @@ pub struct Backend {
     pub credential: Option<Credential>,
     /// Header lines of the gateway's own, which no configuration changes.
     pub own_lines: OwnLines,
+    /// Which protocol profile it speaks.
+    pub protocol: BackendProtocol,
+    /// Whether and how clients without sessions are served although it has them.
+    pub bridge: Option<Bridging>,
+}
+
+/// How clients without sessions reach a backend that has them: each request in a session of its own
+/// (dual-profile.md 2.8).
+#[derive(Debug)]
+pub struct Bridging {
+    /// Original names of the tools that need nothing said before; `None`: all of them.
+    independent_tools: Option<Vec<Box<str>>>,
+}
+
+impl Bridging {
+    fn new(config: &user_config::BackendConfig) -> Self {
+        let names = &config.session_independent_tools;
+        let is_all = names.iter().any(|name| name == "*");
+        Self {
+            independent_tools: (!is_all).then(|| boxed(names)),
+        }
+    }
+
+    /// Whether a tool was declared to need no session.
+    pub fn allows(&self, original: &str) -> bool {
+        let names = self.independent_tools.as_ref();
+        names.is_none_or(|names| holds(names, original))
+    }
 }
 
 /// The resources and templates of a backend that a caller may see and read: those with one of the
@@ -214,6 +242,12 @@ impl Backend {
             add_headers,
             credential,
             own_lines,
+            protocol: match config.transport {
+                Transport::StreamableHttp => config.protocol.unwrap_or(BackendProtocol::Auto),
+                // The bridge speaks for them.
+                Transport::Sse | Transport::Stdio => BackendProtocol::Legacy,
+            },
+            bridge: config.bridge.map(|_| Bridging::new(config)),
         })
     }
 

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use super::credential::BackendAuth;
 use super::user_config::{
-    BACKEND_FIELDS, BackendConfig, BackendProtocol, Transport, UrlFault, UserConfig, VirtualHost,
-    check_url,
+    BACKEND_FIELDS, BackendConfig, BackendProtocol, BridgeMode, Transport, UrlFault, UserConfig,
+    VirtualHost, check_url,
 };
 use crate::settings::FailMode;
 use reader::{Reader, Shape};
@@ -255,6 +255,12 @@ fn backend_from_map(
             }
             "protocol" => {
                 backend.protocol = reader.text_or_skip()?.and_then(BackendProtocol::from_name);
+            }
+            "bridge" => {
+                backend.bridge = reader.text_or_skip()?.and_then(BridgeMode::from_name);
+            }
+            "session_independent_tools" => {
+                backend.session_independent_tools = reader.texts()?;
             }
             // Not looked at: it makes the backend unusable, see `credential`.
             "auth" => {

@@ -48,7 +48,7 @@ pub fn encode_map(config: &UserConfig) -> Vec<u8> {
 /// The upstream's own shape: structs are positional arrays.
 ///
 /// Each layout loses what it has no place for: `failure_mode`, `allowed_resource_uris` and
-/// `protocol` in both, the transport in HEAD's, the header rules in SEED's.
+/// `protocol` with its kin in both, the transport in HEAD's, the header rules in SEED's.
 #[must_use]
 pub fn encode_array(config: &UserConfig, layout: ArrayLayout) -> Vec<u8> {
     let mut writer = Writer::default();
@@ -74,6 +74,8 @@ fn backend_map(writer: &mut Writer, backend: &BackendConfig) {
         has_aliases,
         has_transport,
         backend.protocol.is_some(),
+        backend.bridge.is_some(),
+        !backend.session_independent_tools.is_empty(),
     ];
     writer.map(
         9 + optional
@@ -114,6 +116,14 @@ fn backend_map(writer: &mut Writer, backend: &BackendConfig) {
     if let Some(protocol) = backend.protocol {
         writer.text("protocol");
         writer.text(protocol.name());
+    }
+    if let Some(bridge) = backend.bridge {
+        writer.text("bridge");
+        writer.text(bridge.name());
+    }
+    if !backend.session_independent_tools.is_empty() {
+        writer.text("session_independent_tools");
+        writer.texts(&backend.session_independent_tools);
     }
 }
 

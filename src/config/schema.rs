@@ -134,6 +134,13 @@ fn backend() -> Value {
                 "description": "Revision family of the server; found out when absent.",
                 "enum": ["auto", "legacy", "stateless"],
             },
+            "bridge": {
+                "description": "How clients without sessions reach a server that has them.",
+                "enum": ["per-request", "perRequest"],
+            },
+            "session_independent_tools": texts(
+                "Tools that need nothing said before, so that `bridge` may reach them; * is all.",
+            ),
             "auth": {"$ref": "#/$defs/BackendAuth"},
         },
     })
@@ -246,7 +253,9 @@ fn set(object: &mut Value, key: &str, value: Value) {
 mod tests {
     use super::*;
     use crate::config::credential::BackendAuth;
-    use crate::config::user_config::{BackendConfig, BackendProtocol, STDIO_FIELDS, Transport};
+    use crate::config::user_config::{
+        BackendConfig, BackendProtocol, BridgeMode, STDIO_FIELDS, Transport,
+    };
     use std::collections::BTreeSet;
 
     fn names(object: &Value) -> BTreeSet<&str> {
@@ -264,6 +273,8 @@ mod tests {
             allowed_resource_uris: Some(Vec::new()),
             transport: Transport::Sse,
             protocol: Some(BackendProtocol::Auto),
+            bridge: Some(BridgeMode::PerRequest),
+            session_independent_tools: vec!["*".into()],
             auth: Some(BackendAuth::Unread),
             ..BackendConfig::default()
         };

@@ -46,7 +46,7 @@ pub struct VirtualHost {
 pub(super) const HOST_FIELDS: [&str; 2] = ["backends", "failure_mode"];
 
 /// The wire names of a backend's fields. Each may stand once; the first one must stand.
-pub(super) const BACKEND_FIELDS: [&str; 13] = [
+pub(super) const BACKEND_FIELDS: [&str; 15] = [
     "url",
     "name",
     "passthrough_headers",
@@ -59,6 +59,8 @@ pub(super) const BACKEND_FIELDS: [&str; 13] = [
     "allowed_resource_uris",
     "transport",
     "protocol",
+    "bridge",
+    "session_independent_tools",
     "auth",
 ];
 
@@ -111,6 +113,16 @@ pub struct BackendConfig {
         deserialize_with = "present"
     )]
     pub protocol: Option<BackendProtocol>,
+    /// How clients without sessions are served although it has them; our extension, absent = not.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub bridge: Option<BridgeMode>,
+    /// Tools that need nothing said before, by the backend's own names; `*`: all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub session_independent_tools: Vec<String>,
     /// A credential of the gateway's own for the backend; our extension, of local files only.
     #[serde(
         default,
@@ -197,6 +209,30 @@ impl Transport {
 
     fn is_default(&self) -> bool {
         *self == Self::StreamableHttp
+    }
+}
+
+/// How a client without sessions reaches a backend that has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BridgeMode {
+    /// Each request in a backend session of its own (dual-profile.md 2.8).
+    #[serde(rename = "per-request", alias = "perRequest")]
+    PerRequest,
+}
+
+impl BridgeMode {
+    /// The word in configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PerRequest => "per-request",
+        }
+    }
+
+    /// Reads the word in configuration.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        matches!(name, "per-request" | "perRequest").then_some(Self::PerRequest)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
         parse_request,
     },
     link::Link,
-    mcp::{envelope, json::DEPTH_MAX},
+    mcp::{envelope, json::DEPTH_MAX, version::STATELESS},
     refusal::Refusal,
     reply::{self, Reply, Sink},
     request::{self, Request},
@@ -605,13 +605,20 @@ enum Step {
 }
 
 fn session_id_in(head: &RequestHead, bytes: &[u8]) -> Option<SessionId> {
+    // What says it has no session runs where it arrived, whatever else it says.
+    let version = head.protocol_version.map(|span| span.slice(bytes));
+    if version == Some(STATELESS.as_bytes()) {
+        return None;
+    }
     SessionId::parse(head.session_id?.slice(bytes))
 }
 
 /// Whether the request opens a session.
 fn is_initialize(request: &Request) -> bool {
     let body = request.body_bytes();
+    let version = request.field(request.head.protocol_version);
     request.head.method == Method::Post
+        && version != Some(STATELESS.as_bytes())
         && memchr::memmem::find(body, b"\"initialize\"").is_some()
         && envelope::scan(body, DEPTH_MAX).is_ok_and(|message| {
             message

@@ -47,13 +47,26 @@ pub fn merge(out: &mut Vec<u8>, version: Version, all: &[&[u8]]) {
                 let Some(name) = json::unescape(key.slice(one)) else {
                     continue;
                 };
-                if !KNOWN.contains(&&*name) && (name != "tasks" || version >= Version::V2025_11_25)
+                // Tasks were a part of the protocol in one revision only.
+                if !KNOWN.contains(&&*name) && (name != "tasks" || version == Version::V2025_11_25)
                 {
                     member(&name, value.slice(one));
                 }
             }
         }
-        several if version >= Version::V2025_11_25 => {
+        several if version.is_stateless() => {
+            let has_tasks = several.iter().any(|one| {
+                json::member(one, "extensions")
+                    .is_some_and(|all| json::member(all.slice(one), TASKS_EXTENSION).is_some())
+            });
+            if has_tasks {
+                member(
+                    "extensions",
+                    format!("{{\"{TASKS_EXTENSION}\":{{}}}}").as_bytes(),
+                );
+            }
+        }
+        several if version == Version::V2025_11_25 => {
             if let Some(tasks) = tasks_of(several) {
                 member("tasks", tasks.as_bytes());
             }
@@ -61,6 +74,9 @@ pub fn merge(out: &mut Vec<u8>, version: Version, all: &[&[u8]]) {
         _ => {}
     }
 }
+
+/// The one extension whose ids we can tell apart (SEP-2663).
+const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 const KNOWN: [&str; 5] = ["tools", "prompts", "resources", "completions", "logging"];
 

@@ -40,6 +40,39 @@ impl Edits {
         self.put(Span { start, end }, bytes);
     }
 
+    /// Takes the members of the object at `object` out whose keys `is_dropped` names, with the
+    /// commas that would be left over. Nothing happens to a malformed object.
+    pub fn drop_members(
+        &mut self,
+        document: &[u8],
+        object: Span,
+        is_dropped: impl Fn(&str) -> bool,
+    ) {
+        let bytes = object.slice(document);
+        // Where a run of members to drop began, and where the last one that stays ended.
+        let (mut run, mut kept_end) = (None, None);
+        let mut list = Vec::new();
+        for item in json::members(bytes) {
+            let Ok((key, value)) = item else { return };
+            let name = json::unescape(key.slice(bytes));
+            if name.is_some_and(|name| is_dropped(&name)) {
+                let begin = kept_end.unwrap_or(key.start);
+                run = Some((run.map_or(begin, |(begin, _)| begin), value.end));
+                continue;
+            }
+            if let Some((begin, end)) = run.take() {
+                // The comma before the run goes with it; at the front the one behind it.
+                let end = if kept_end.is_some() { end } else { key.start };
+                list.push((begin, end));
+            }
+            kept_end = Some(value.end);
+        }
+        list.extend(run);
+        for (start, end) in list {
+            self.put_copy(json::within(object, Span { start, end }), b"");
+        }
+    }
+
     /// Whether the document stays as it is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -144,6 +177,31 @@ mod tests {
         assert_eq!(out, br#" {"k":"a\"b"}"#);
         edits.clear();
         assert!(edits.is_empty());
+    }
+
+    #[test]
+    fn members_leave_with_their_commas() {
+        for (object, left) in [
+            (r#"{"a":1,"x":2,"b":3}"#, r#"{"a":1,"b":3}"#),
+            (r#"{"x":1, "b":3}"#, r#"{"b":3}"#),
+            (r#"{"a":1 , "x":2 }"#, r#"{"a":1 }"#),
+            (r#"{"x":1,"y":[2]}"#, r#"{}"#),
+            (
+                r#"{"x":1,"a":2,"y":3,"x":4,"b":5,"y":6}"#,
+                r#"{"a":2,"b":5}"#,
+            ),
+            (r#"{"a":1}"#, r#"{"a":1}"#),
+            ("{}", "{}"),
+            (r#"{"\u0078":1,"a":[{"x":1}]}"#, r#"{"a":[{"x":1}]}"#),
+        ] {
+            let document = format!("[{object}]");
+            let mut edits = Edits::default();
+            let at = span(1, 1 + object.len() as u32);
+            edits.drop_members(document.as_bytes(), at, |key| matches!(key, "x" | "y"));
+            let mut out = Vec::new();
+            edits.apply(&mut out, document.as_bytes());
+            assert_eq!(String::from_utf8(out).unwrap(), format!("[{left}]"));
+        }
     }
 
     proptest! {

@@ -82,6 +82,12 @@ pub struct Envelope {
     pub progress_token: Option<Span>,
     /// `params._meta["io.modelcontextprotocol/protocolVersion"]` (MCP 2026-07-28).
     pub meta_protocol_version: Option<Span>,
+    /// `params._meta["io.modelcontextprotocol/clientCapabilities"]` (MCP 2026-07-28).
+    pub meta_capabilities: Option<Span>,
+    /// `params._meta["io.modelcontextprotocol/clientInfo"]` (MCP 2026-07-28).
+    pub meta_client_info: Option<Span>,
+    /// `params._meta["io.modelcontextprotocol/logLevel"]` (MCP 2026-07-28).
+    pub meta_log_level: Option<Span>,
     /// `result` of a response.
     pub result: Option<Span>,
     /// `error` of a response.
@@ -310,6 +316,9 @@ fn scan_meta<'a>(
             Some(MetaKey::ProgressToken) => once(&mut envelope.progress_token, value)?,
             Some(MetaKey::ProtocolVersion) => once(&mut envelope.meta_protocol_version, value)?,
             Some(MetaKey::RelatedTask) => once(&mut envelope.related_task, value)?,
+            Some(MetaKey::Capabilities) => once(&mut envelope.meta_capabilities, value)?,
+            Some(MetaKey::ClientInfo) => once(&mut envelope.meta_client_info, value)?,
+            Some(MetaKey::LogLevel) => once(&mut envelope.meta_log_level, value)?,
             None => {}
         }
     }

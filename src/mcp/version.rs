@@ -1,6 +1,6 @@
-//! The protocol revisions spoken in sessions, and how one is agreed (mcp.md 1.2).
+//! The protocol revisions, and how one with sessions is agreed (mcp.md 1.2).
 
-/// A revision with `initialize` and sessions.
+/// A revision. All but the newest have `initialize` and sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// 2024-11-05.
@@ -11,20 +11,22 @@ pub enum Version {
     V2025_06_18,
     /// 2025-11-25: polling, tasks.
     V2025_11_25,
+    /// 2026-07-28: no sessions, every request says for itself what its client can do.
+    V2026_07_28,
 }
 
 /// The stateless revision, which has no sessions.
 pub const STATELESS: &str = "2026-07-28";
 
 impl Version {
-    /// All, oldest first.
-    pub const ALL: [Self; 4] = [
+    /// Those with sessions, oldest first.
+    pub const WITH_SESSIONS: [Self; 4] = [
         Self::V2024_11_05,
         Self::V2025_03_26,
         Self::V2025_06_18,
         Self::V2025_11_25,
     ];
-    /// The newest.
+    /// The newest with sessions.
     pub const LATEST: Self = Self::V2025_11_25;
 
     /// The revision's name on the wire.
@@ -34,12 +36,26 @@ impl Version {
             Self::V2025_03_26 => "2025-03-26",
             Self::V2025_06_18 => "2025-06-18",
             Self::V2025_11_25 => "2025-11-25",
+            Self::V2026_07_28 => STATELESS,
         }
     }
 
-    /// The revision with this name.
+    /// Whether it knows no sessions.
+    pub const fn is_stateless(self) -> bool {
+        matches!(self, Self::V2026_07_28)
+    }
+
+    /// The revision to ask for in `initialize` on behalf of a client that speaks this one.
+    pub const fn for_session(self) -> Self {
+        match self {
+            Self::V2026_07_28 => Self::LATEST,
+            other => other,
+        }
+    }
+
+    /// The revision with sessions that has this name.
     pub fn from_name(name: &[u8]) -> Option<Self> {
-        Self::ALL
+        Self::WITH_SESSIONS
             .into_iter()
             .find(|version| version.name().as_bytes() == name)
     }
@@ -51,13 +67,21 @@ impl Version {
     }
 }
 
+/// The names of the revisions that are served, in the order of preference.
+pub fn names(stateless: bool, legacy: bool) -> Vec<&'static str> {
+    let newest = stateless.then_some(STATELESS);
+    let with_sessions = Version::WITH_SESSIONS.iter().rev();
+    let with_sessions = with_sessions.filter(|_| legacy).map(|one| one.name());
+    newest.into_iter().chain(with_sessions).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn negotiation() {
-        for version in Version::ALL {
+        for version in Version::WITH_SESSIONS {
             assert_eq!(Version::agreed(version.name().as_bytes()), version);
         }
         for other in [&b"2026-07-28"[..], b"", b"1999-01-01"] {

@@ -31,7 +31,7 @@ pub async fn serve(
 ) -> Result<(), Refusal> {
     let (body, started) = (caller.body, Instant::now());
     let refused = || Refusal::Envelope(EnvelopeFault::Batch, None);
-    let header = preflight::classify(caller.request, &Default::default(), b"")?;
+    let header = preflight::session_version(&shard.settings.protocols, caller.request)?;
     let session = session_of(shard, caller)?;
     preflight::check_version(header, &session)?;
     if session.version != Version::V2025_03_26 {

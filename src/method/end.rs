@@ -17,7 +17,7 @@ pub async fn end(
     caller: &Caller<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
-    let version = preflight::classify(caller.request, &Default::default(), b"")?;
+    let version = preflight::session_version(&shard.settings.protocols, caller.request)?;
     let session = session_of(shard, caller)?;
     preflight::check_version(version, &session)?;
     let removed = shard.sessions.borrow_mut().remove(&session.id);

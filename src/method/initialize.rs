@@ -11,7 +11,7 @@ use shards::deadline::now_ms;
 
 use crate::{
     http::Span,
-    mcp::{capabilities, envelope::Envelope, json, version::Version},
+    mcp::{capabilities, envelope::Envelope, json, profile::OWN_INFO, version::Version},
     method::{id_of, result},
     preflight::text,
     refusal::Refusal,
@@ -19,7 +19,7 @@ use crate::{
     request::{Caller, gone_is_fine},
     session::{
         BackendSession, Calls, Session, SessionCap, Streams,
-        state::{BackendSet, OpenBackend},
+        state::{BackendSet, OpenBackend, SessionKind},
     },
     shard_state::ShardState,
     upstream::{CallFault, open, request::passed_head},
@@ -51,7 +51,20 @@ pub async fn open(
             SessionCap::Total => Refusal::SessionCap,
             SessionCap::Principal => Refusal::PrincipalSessionCap,
         })?;
-    let session = new_session(shard, caller, message, version)?;
+    let object = |span: Option<Span>| {
+        span.map(|span| span.slice(body))
+            .filter(|raw| raw.starts_with(b"{") && raw.len() <= CLIENT_BYTES_MAX)
+    };
+    let session = new_session(
+        shard,
+        caller,
+        NewSession {
+            kind: SessionKind::Client,
+            version,
+            client_info: object(message.client_info),
+            client_capabilities: object(message.capabilities).unwrap_or(b"{}"),
+        },
+    )?;
     shard.sessions.borrow_mut().insert(session.clone());
     shard.publish_load();
     shard.numbers.sessions_opened.add(1);
@@ -88,23 +101,30 @@ pub async fn open(
     gone_is_fine(Ok(()))
 }
 
-fn new_session(
+/// What makes one new session differ from another of the same caller.
+#[derive(Debug, Clone, Copy)]
+pub struct NewSession<'a> {
+    /// What it stands for.
+    pub kind: SessionKind,
+    /// Revision its client speaks.
+    pub version: Version,
+    /// `clientInfo`, raw.
+    pub client_info: Option<&'a [u8]>,
+    /// The client's capabilities, raw.
+    pub client_capabilities: &'a [u8],
+}
+
+/// A session of this shard's, in no table yet, with no backend open.
+pub fn new_session(
     shard: &ShardState,
     caller: &Caller<'_>,
-    message: &Envelope,
-    version: Version,
+    new: NewSession<'_>,
 ) -> Result<Rc<Session>, Refusal> {
     let (me, slots) = (shard.shard.id, &shard.shard.slots);
     let id = shard
         .id_keys
         .mint(|bytes| slots.owner_of(bytes) == me)
         .map_err(|_| Refusal::Internal)?;
-    let body = caller.body;
-    let object = |span: Option<Span>| {
-        span.map(|span| span.slice(body))
-            .filter(|raw| raw.starts_with(b"{") && raw.len() <= CLIENT_BYTES_MAX)
-    };
-    let capabilities = object(message.capabilities).unwrap_or(b"{}");
     let opening_head = passed_head(caller.host.backends.iter(), caller.request.head_bytes());
     let sessions = caller
         .host
@@ -114,12 +134,13 @@ fn new_session(
         .collect();
     let now = now_ms();
     Ok(Rc::new(Session {
+        kind: new.kind,
         id,
         principal: caller.principal.fingerprint,
         virtual_host: caller.host.name.clone(),
-        version,
-        client_info: object(message.client_info).map(Box::from),
-        client_capabilities: capabilities.into(),
+        version: new.version,
+        client_info: new.client_info.map(Box::from),
+        client_capabilities: new.client_capabilities.into(),
         opening_head,
         opened_ms: now,
         used_ms: Cell::new(now),
@@ -177,14 +198,8 @@ fn initialize_result(version: Version, backends: &[(&str, &OpenBackend)]) -> Vec
         .map(|(_, open)| &*open.capabilities)
         .collect();
     capabilities::merge(&mut out, version, &all);
-    out.extend_from_slice(
-        concat!(
-            r#"},"serverInfo":{"name":"shardgate","version":""#,
-            env!("CARGO_PKG_VERSION"),
-            r#""}"#
-        )
-        .as_bytes(),
-    );
+    out.extend_from_slice(b"},\"serverInfo\":");
+    out.extend_from_slice(OWN_INFO.as_bytes());
     let instructions = instructions(backends);
     if !instructions.is_empty() {
         out.extend_from_slice(br#","instructions":"#);
@@ -195,11 +210,15 @@ fn initialize_result(version: Version, backends: &[(&str, &OpenBackend)]) -> Vec
 }
 
 /// One backend's instructions as they are; several under their keys.
-fn instructions(backends: &[(&str, &OpenBackend)]) -> String {
+pub fn instructions(backends: &[(&str, &OpenBackend)]) -> String {
     let texts: Vec<(&str, String)> = backends
         .iter()
         .filter_map(|(key, open)| {
-            let raw = open.instructions.take()?;
+            let raw = match open.version.is_stateless() {
+                // Others are told the same.
+                true => open.instructions.borrow().clone()?,
+                false => open.instructions.take()?,
+            };
             let text = json::unescape(&raw)?;
             (!text.is_empty()).then(|| (*key, text.into_owned()))
         })

@@ -75,6 +75,10 @@ async fn tell(
 ) -> Option<Result<(), CallFault>> {
     let link = session.backend(&caller.host, index)?;
     let opened = link.open().filter(|open| log_level::is_offered(open))?;
+    if opened.version.is_stateless() {
+        // It is told with every request.
+        return Some(Ok(()));
+    }
     let to = log_level::Recipient {
         backend: &caller.host.backends[index],
         link: &link,

@@ -33,7 +33,7 @@ pub async fn open(
     if !preflight::accepts_stream(caller.request) {
         return Err(Refusal::AcceptStream);
     }
-    let version = preflight::classify(caller.request, &Default::default(), b"")?;
+    let version = preflight::session_version(&shard.settings.protocols, caller.request)?;
     let session = session_of(shard, caller)?;
     preflight::check_version(version, &session)?;
     if shard.shard.gate.is_closed() {

@@ -115,7 +115,10 @@ impl Taker<'_, '_> {
         }
         call.give_up();
         self.shard.numbers.calls_cancelled.add(1);
-        let told = call.legs().into_iter().map(|leg| {
+        // A stateless backend sees its connection end (mcp.md 2.6).
+        let legs = call.legs().into_iter();
+        let legs = legs.filter(|leg| !leg.open.version.is_stateless());
+        let told = legs.map(|leg| {
             let mut edits = Edits::default();
             edits.put(id, leg.upstream_id.to_string().into_bytes());
             let to = Listener {
@@ -133,7 +136,7 @@ impl Taker<'_, '_> {
     fn tell_all(&self) {
         for (index, link) in self.session.all_backends().into_iter().enumerate() {
             let host = self.session.backends.borrow().host.clone();
-            if let Some(open) = link.open() {
+            if let Some(open) = link.open().filter(|open| !open.version.is_stateless()) {
                 let to = Listener {
                     place: Place { host, index },
                     open,
@@ -166,6 +169,29 @@ impl Taker<'_, '_> {
         let params = self.message.params?;
         let found = json::member(params.slice(self.body), name)?;
         Some(json::within(params, found))
+    }
+}
+
+/// Gives up a request whose client has left: each backend with a session is told, then the
+/// connections that wait for replies are ended. `head` is that of the request.
+pub fn abandon(shard: &Rc<ShardState>, call: &Rc<ClientCall>, head: &[u8]) {
+    call.give_up();
+    let legs = call.legs().into_iter();
+    let told = legs.filter(|leg| !leg.open.version.is_stateless()).map(|leg| {
+        let message = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{}}}}}"#,
+            leg.upstream_id
+        );
+        let to = Listener {
+            place: leg.place,
+            open: leg.open,
+        };
+        (to, message.into_bytes())
+    });
+    let told: Vec<(Listener, Vec<u8>)> = told.collect();
+    match told.is_empty() {
+        true => call.cancel.cut(),
+        false => tell_and_cut(shard, call.clone(), told, head.into()),
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Ear<'a> {
     pub session: &'a Rc<Session>,
     /// The backend.
     pub from: &'a Listener,
+    /// The least level of log messages that a client without a session asked for.
+    pub level: Option<&'static str>,
 }
 
 impl Ear<'_> {
@@ -51,9 +53,49 @@ impl Ear<'_> {
         call: Option<&ClientCall>,
     ) -> Option<Vec<u8>> {
         let method = scan.method.map_or(&b""[..], |span| span.slice(data));
+        if !self.session.has_client() {
+            return self.of_request(method, data, scan, call);
+        }
         match (scan.kind, scan.id) {
             (ReplyKind::Notification, _) => self.notification(method, data, scan, call),
             (ReplyKind::Request, Some(id)) => self.request(method, data, scan, id),
+            _ => None,
+        }
+    }
+
+    /// What a client without a session hears on the stream of its request: what belongs to that
+    /// request and nothing else (mcp.md 2.6).
+    fn of_request(
+        &self,
+        method: &[u8],
+        data: &[u8],
+        scan: &ReplyScan,
+        call: Option<&ClientCall>,
+    ) -> Option<Vec<u8>> {
+        match (scan.kind, scan.id) {
+            (ReplyKind::Notification, _) => match method {
+                b"notifications/progress" => self.progress(data, scan, call),
+                b"notifications/message" => {
+                    let level = member(data, scan, "level").map(|span| span.slice(data));
+                    let is_wanted = log_level::is_at_least(level, self.level?);
+                    is_wanted.then(|| self.exposed(data, scan, &[]))
+                }
+                b"notifications/cancelled"
+                | b"notifications/resources/updated"
+                | b"notifications/tools/list_changed"
+                | b"notifications/resources/list_changed"
+                | b"notifications/prompts/list_changed" => None,
+                _ => Some(self.exposed(data, scan, &[])),
+            },
+            // Only a backend with sessions may ask, and this client cannot be asked.
+            (ReplyKind::Request, Some(id)) if !self.from.open.version.is_stateless() => {
+                let (session, from) = (self.session, self.from.clone());
+                match method {
+                    b"ping" => say::pong(self.shard, session, from, id.slice(data)),
+                    _ => say::refuse(self.shard, session, from, id.slice(data), METHOD_NOT_FOUND),
+                }
+                None
+            }
             _ => None,
         }
     }

@@ -9,9 +9,11 @@ use crate::{
     mcp::{
         edits::Edits,
         json,
-        reply_scan::{ReplyKind, ReplyScan},
+        profile::{self, ResultType},
+        reply_scan::{ReplyKind, ReplyScan, first_error_code},
         revision,
     },
+    method::call::tool_error,
     reply::{ClientGone, Reply, stream::Stream},
     route::rewrite,
     session::{Session, calls::ClientCall},
@@ -40,6 +42,12 @@ pub struct Call<'a> {
     pub entry: &'a Rc<ClientCall>,
     /// The caller's head.
     pub client_head: &'a [u8],
+    /// Its client said that it knows extensions.
+    pub knows_extensions: bool,
+    /// Callers are told apart: what a backend would have kept for all is for this one.
+    pub is_private: bool,
+    /// The log level its request asked for, of a client without a session.
+    pub log_level: Option<&'static str>,
 }
 
 /// How a relay ended short of a whole reply.
@@ -47,6 +55,8 @@ pub struct Call<'a> {
 pub enum Cut {
     /// The backend failed; nothing was written to the client yet.
     Backend(CallFault),
+    /// The caller's headers do not say what its body says.
+    Headers(&'static str),
     /// The client has left.
     Client,
 }
@@ -71,21 +81,82 @@ pub async fn relay(
     mut exchange: Exchange,
     reply: &mut Reply<'_>,
 ) -> Result<ReplyKind, Cut> {
-    match shard.upstream.form(&mut exchange).await? {
+    let is_stateless = call.backend.open.version.is_stateless();
+    match shard.upstream.form(&mut exchange, is_stateless).await? {
         ReplyForm::Json => {
+            let status = exchange.head.status;
             let mut out = shard.shard.buffers.take();
             let document = shard.upstream.document(&mut exchange).await?;
-            let scan = response_to(&document, call.upstream_id)?;
+            let scan = match response_to(&document, call.upstream_id) {
+                // An HTTP error that carries no response says no more than its status.
+                Err(_) if status != 200 => return Err(CallFault::Status(status).into()),
+                other => other?,
+            };
+            let verdict = judge(&document, &scan, call)?;
             if call.entry.cancel.is_cancelled() {
                 return Err(CallFault::Cancelled.into());
             }
-            write_response(reply, &mut out, &document, &scan, call);
+            match verdict {
+                Verdict::Relay => write_response(reply, &mut out, &document, &scan, call, status),
+                Verdict::Replace(result) => {
+                    let body = crate::method::result(call.client_id, result.as_bytes());
+                    reply.json_head(&mut out, body.len());
+                    out.extend_from_slice(&body);
+                }
+            }
             drop(document);
             shard.shard.buffers.put(shard.upstream.finish(exchange));
             shard.shard.buffers.put(reply.last(out).await?);
             Ok(scan.kind)
         }
         ReplyForm::Stream => Box::pin(Stream::new(shard, call, exchange, reply).relay()).await,
+    }
+}
+
+/// What becomes of a response.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It is relayed.
+    Relay,
+    /// The client could not make anything of it: this result is said in its place.
+    Replace(String),
+}
+
+/// Judges what only stateless backends say (mcp.md 2.3, dual-profile.md 2.3).
+///
+/// # Errors
+/// What is between the gateway and the backend, and none of the client's concern.
+pub fn judge(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Result<Verdict, CallFault> {
+    if !call.backend.open.version.is_stateless() {
+        return Ok(Verdict::Relay);
+    }
+    if let Some(error) = scan.error {
+        let backend = call.backend.place.backend();
+        return match first_error_code(error.slice(document)) {
+            Some(-32022) => {
+                backend.target.discoveries.forget(backend);
+                Err(CallFault::Revision)
+            }
+            Some(-32020) => Err(CallFault::HeaderMismatch),
+            _ => Ok(Verdict::Relay),
+        };
+    }
+    let Some(result) = scan.result else {
+        return Ok(Verdict::Relay);
+    };
+    let is_stateless = call.session.version.is_stateless();
+    match profile::result_type(document, result) {
+        ResultType::Complete => Ok(Verdict::Relay),
+        ResultType::InputRequired if is_stateless => Ok(Verdict::Relay),
+        ResultType::Extension if is_stateless && call.knows_extensions => Ok(Verdict::Relay),
+        ResultType::InputRequired | ResultType::Extension if call.method == b"tools/call" => {
+            let text = "The tool's answer needs what this client does not support";
+            Ok(Verdict::Replace(match is_stateless {
+                true => tool_error(text),
+                false => session_tool_error(text),
+            }))
+        }
+        _ => Err(CallFault::ResultType),
     }
 }
 
@@ -96,18 +167,23 @@ fn write_response(
     document: &[u8],
     scan: &ReplyScan,
     call: &Call<'_>,
+    status: u16,
 ) {
+    let status = match call.session.version.is_stateless() {
+        true => profile::status_of_error(document, scan).unwrap_or(status),
+        false => 200,
+    };
     let Some(edits) = edits_of(document, scan, call) else {
         let length = document.len() - scan.id.map_or(0, |id| id.len()) + call.client_id.len();
         out.reserve(length + 256);
-        reply.json_head(out, length);
+        reply.json_head_with(out, status, length);
         restore_id(out, document, scan, call);
         return;
     };
     let mut body = Vec::with_capacity(document.len() + 256);
     edits.apply(&mut body, document);
     out.reserve(body.len() + 256);
-    reply.json_head(out, body.len());
+    reply.json_head_with(out, status, body.len());
     out.extend_from_slice(&body);
 }
 
@@ -129,18 +205,49 @@ fn restore_id(out: &mut Vec<u8>, document: &[u8], scan: &ReplyScan, call: &Call<
 /// What has to change in a response; `None`: the id alone, as in most of them.
 fn edits_of(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Option<Edits> {
     let place = &call.backend.place;
-    let is_newer = call.backend.open.version > call.session.version;
-    if place.host.is_single && !is_newer {
+    let (ours, theirs) = (call.session.version, call.backend.open.version);
+    let is_newer = theirs > ours;
+    if place.host.is_single && !is_newer && !ours.is_stateless() {
         return None;
     }
     let method = std::str::from_utf8(call.method).unwrap_or_default();
     let mut edits = Edits::default();
+    if ours.is_stateless() || theirs.is_stateless() {
+        cross(document, scan, call, &mut edits);
+        if place.host.is_single && edits.is_empty() {
+            return None;
+        }
+    }
     if let Some(id) = scan.id {
         edits.put_copy(id, call.client_id);
     }
     rewrite::expose_response(&place.host, place.index, method, document, scan, &mut edits);
-    if is_newer {
+    if is_newer && !ours.is_stateless() {
         revision::fit_response(call.session.version, method, document, scan, &mut edits);
     }
     Some(edits)
+}
+
+/// What one profile says and the other does not.
+fn cross(document: &[u8], scan: &ReplyScan, call: &Call<'_>, edits: &mut Edits) {
+    let (ours, theirs) = (call.session.version, call.backend.open.version);
+    if let Some(result) = scan.result {
+        match (ours.is_stateless(), theirs.is_stateless()) {
+            (true, true) => {
+                profile::result_between_stateless(document, result, call.is_private, edits);
+            }
+            (true, false) => {
+                let is_kept = call.method == b"resources/read";
+                profile::result_to_stateless(document, result, is_kept, edits);
+            }
+            (false, _) => profile::result_to_session(document, result, edits),
+        }
+    } else if ours.is_stateless() {
+        profile::error_to_stateless(document, scan, edits);
+    }
+}
+
+/// A tool's result that says why there is none, in the words of sessions.
+fn session_tool_error(text: &str) -> String {
+    serde_json::json!({"content": [{"type": "text", "text": text}], "isError": true}).to_string()
 }

@@ -16,14 +16,16 @@ use shards::deadline::now_ms;
 use crate::{
     http::{ContentKind, Encoding, LAST_CHUNK, encode_chunk, sse, sse::EventParser},
     mcp::{
-        reply_scan::{ReplyKind, scan_reply},
+        profile,
+        reply_scan::{ReplyKind, ReplyScan, scan_reply},
         version::Version,
     },
+    method::{result, taken},
     refusal::rpc_error,
     reply::{
         ClientGone, Reply,
         heard::Ear,
-        relay::{Call, Cut, response},
+        relay::{Call, Cut, Verdict, judge, response},
     },
     session::streams::CallStream,
     shard_state::ShardState,
@@ -52,6 +54,7 @@ pub struct Stream<'a, 'b, 'c> {
     reply: &'a mut Reply<'c>,
     /// Where the client can resume it, once it has begun.
     log: Option<Rc<CallStream>>,
+    has_begun: bool,
     has_head: bool,
     /// The client's connection is gone, or was let go; what comes is kept for when it resumes.
     is_detached: bool,
@@ -66,6 +69,7 @@ enum Woken {
     Input,
     Silence,
     Told,
+    Left,
 }
 
 /// What one piece of a backend's stream held.
@@ -73,8 +77,26 @@ enum Woken {
 struct Batch {
     /// Messages for the client.
     messages: Vec<Vec<u8>>,
-    /// The response in the client's terms.
-    response: Option<(ReplyKind, Vec<u8>)>,
+    /// The response in the client's terms, and the HTTP status it would have by itself.
+    response: Option<Result<(ReplyKind, Vec<u8>, u16), CallFault>>,
+}
+
+/// A response in the client's terms, and the HTTP status it would have by itself.
+fn in_clients_terms(
+    data: &[u8],
+    scan: &ReplyScan,
+    call: &Call<'_>,
+) -> Result<(ReplyKind, Vec<u8>, u16), CallFault> {
+    let mut document = Vec::new();
+    match judge(data, scan, call)? {
+        Verdict::Relay => response(&mut document, data, scan, call),
+        Verdict::Replace(said) => document = result(call.client_id, said.as_bytes()),
+    }
+    let status = match call.session.version.is_stateless() {
+        true => profile::status_of_error(data, scan).unwrap_or(200),
+        false => 200,
+    };
+    Ok((scan.kind, document, status))
 }
 
 impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
@@ -91,6 +113,7 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
             exchange,
             reply,
             log: None,
+            has_begun: false,
             has_head: false,
             is_detached: false,
             request_count: 0,
@@ -117,6 +140,7 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
         loop {
             match self.wait().await {
                 Woken::Input => {}
+                Woken::Left => return Err(self.abandoned()),
                 Woken::Silence => {
                     self.heartbeat().await?;
                     continue;
@@ -148,10 +172,15 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
                 }
             }
             let (batch, fed) = self.sort(&mut parser, &piece);
-            if let Some((kind, response)) = batch.response {
+            if let Some(response) = batch.response {
                 self.shard.shard.buffers.put(piece);
-                self.finish(batch.messages, response).await?;
-                return Ok(kind);
+                return match response {
+                    Ok((kind, response, status)) => {
+                        self.finish(batch.messages, response, status).await?;
+                        Ok(kind)
+                    }
+                    Err(fault) => self.fail(fault).await,
+                };
             }
             if fed.is_err() {
                 return self.fail(CallFault::TooLarge).await;
@@ -168,13 +197,23 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
         if !self.exchange.body.needs_input() {
             return Woken::Input;
         }
+        let has_client = self.call.session.has_client();
         let input = pin!(self.exchange.link.readable());
         let told = pin!(self.call.entry.changed());
         let pause = pin!(shards::sleep(self.shard.upstream.limits.heartbeat));
-        match select(input, select(told, pause)).await {
+        let reply = &mut *self.reply;
+        // Without a session, leaving is cancelling (mcp.md 2.6).
+        let left = pin!(async move {
+            match has_client {
+                true => std::future::pending().await,
+                false => reply.client_hung_up().await,
+            }
+        });
+        match select(input, select(told, select(pause, left))).await {
             Either::Left(_) => Woken::Input,
             Either::Right((Either::Left(_), _)) => Woken::Told,
-            Either::Right((Either::Right(_), _)) => Woken::Silence,
+            Either::Right((Either::Right((Either::Left(_), _)), _)) => Woken::Silence,
+            Either::Right((Either::Right((Either::Right(_), _)), _)) => Woken::Left,
         }
     }
 
@@ -190,6 +229,7 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
             shard,
             session: call.session,
             from: call.backend,
+            level: call.log_level,
         };
         let (seen, retry_ms, requests) =
             (&mut self.seen, &mut self.retry_ms, &mut self.request_count);
@@ -207,9 +247,7 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
             match (scan.kind, scan.id) {
                 (ReplyKind::Result | ReplyKind::Error, Some(id)) => {
                     if id.slice(data) == call.upstream_id {
-                        let mut document = Vec::new();
-                        response(&mut document, data, &scan, call);
-                        batch.response = Some((scan.kind, document));
+                        batch.response = Some(in_clients_terms(data, &scan, call));
                     }
                 }
                 (ReplyKind::Request, _) if *requests >= BACKEND_REQUESTS_MAX => {}
@@ -246,7 +284,7 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
     /// The client's stream begins: where it can resume is the first thing it hears (mcp.md 1.2:
     /// only from 2025-11-25 on; older clients read an empty event as JSON).
     fn begin(&mut self, events: &mut Vec<u8>) {
-        if self.log.is_some() {
+        if std::mem::replace(&mut self.has_begun, true) || !self.call.session.has_client() {
             return;
         }
         let log = self.call.session.streams.open_call();
@@ -286,9 +324,16 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
         self.frame(&mut out, events);
         match self.reply.part(out).await {
             Ok(buffer) => self.shard.shard.buffers.put(buffer),
+            Err(ClientGone) if !self.call.session.has_client() => return Err(self.abandoned()),
             Err(ClientGone) => self.is_detached = true,
         }
         Ok(())
+    }
+
+    /// The client has left for good.
+    fn abandoned(&self) -> Cut {
+        taken::abandon(self.shard, self.call.entry, self.call.client_head);
+        Cut::Client
     }
 
     /// Whether the client does not listen here any more. When it has resumed elsewhere, this
@@ -314,14 +359,19 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
     }
 
     /// Writes the response as the last thing: in the stream if one was begun, else as JSON.
-    async fn finish(&mut self, messages: Vec<Vec<u8>>, response: Vec<u8>) -> Result<(), Cut> {
-        let is_stream = self.log.is_some()
+    async fn finish(
+        &mut self,
+        messages: Vec<Vec<u8>>,
+        response: Vec<u8>,
+        status: u16,
+    ) -> Result<(), Cut> {
+        let is_stream = self.has_begun
             || self.reply.prefers_stream()
             || (!messages.is_empty() && self.reply.can_stream());
         if !is_stream {
             self.pass_on(messages).await?;
             let mut out = self.shard.shard.buffers.take();
-            self.reply.json_head(&mut out, response.len());
+            self.reply.json_head_with(&mut out, status, response.len());
             out.extend_from_slice(&response);
             self.shard.shard.buffers.put(self.reply.last(out).await?);
             return Ok(());
@@ -351,19 +401,19 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
 
     /// The backend failed: an error in the stream if one was begun, else the caller's to answer.
     async fn fail(&mut self, fault: CallFault) -> Result<ReplyKind, Cut> {
-        if self.log.is_none() {
+        if !self.has_begun {
             return Err(fault.into());
         }
         let text = format!("Routing problem... {fault}");
         let response = rpc_error(Some(self.call.client_id), -32603, &text);
         self.shard.numbers.calls_failed.add(1);
-        self.finish(Vec::new(), response).await?;
+        self.finish(Vec::new(), response, 200).await?;
         Ok(ReplyKind::Error)
     }
 
     /// The caller does not want the response any more: its stream just ends.
     async fn cancelled(&mut self) -> Result<ReplyKind, Cut> {
-        if self.log.is_none() {
+        if !self.has_begun {
             return Err(CallFault::Cancelled.into());
         }
         self.end(b"").await?;
@@ -372,7 +422,8 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
 
     /// Goes on with a stream that its backend ended before the response; false: it cannot be.
     async fn resume(&mut self, fault: CallFault) -> Result<bool, Cut> {
-        let may_resume = matches!(fault, CallFault::NoResponse | CallFault::ClosedInReply);
+        let may_resume = matches!(fault, CallFault::NoResponse | CallFault::ClosedInReply)
+            && !self.call.backend.open.version.is_stateless();
         if self.seen.is_empty() || !may_resume {
             return Ok(false);
         }
@@ -444,6 +495,7 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
             repeat: Repeat::Harmless,
             first_byte: upstream.limits.first_byte,
             is_lateness_telling: false,
+            is_stateless: false,
             cancel: Some(&self.call.entry.cancel),
         };
         let asked = upstream.exchange(&backend.target, request, manner, Vec::new());

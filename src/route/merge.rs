@@ -12,6 +12,8 @@ use crate::{
         learned::Lesson,
         names::{expose, expose_name, expose_uri},
     },
+    stateless::bridge,
+    upstream::mirrored,
 };
 
 /// One backend's pages of a list, as raw arrays.
@@ -21,6 +23,10 @@ pub struct BackendPages {
     pub backend: usize,
     /// The list's array of each page, raw.
     pub arrays: Vec<Vec<u8>>,
+    /// Tools with an invalid `x-mcp-header` are left out (mcp.md 2.2).
+    pub checks_marks: bool,
+    /// The backend has sessions and the client none: only what needs none is shown.
+    pub is_bridged: bool,
 }
 
 /// A merged list.
@@ -34,6 +40,8 @@ pub struct Merged {
     pub lesson: Lesson,
     /// Exposed names of tools or prompts, or exposed URIs, that more than one element has.
     pub collisions: Vec<Box<str>>,
+    /// Tools left out because of an invalid `x-mcp-header`.
+    pub invalid: u64,
 }
 
 /// Merges the lists of a family: each element keeps its bytes but for its names and URIs, those
@@ -49,11 +57,25 @@ pub fn merge(host: &VirtualHost, family: Family, pages: &[BackendPages]) -> Merg
         for array in &page.arrays {
             for element in json::elements(array) {
                 let Ok(element) = element else { break };
-                items.extend(item(host, family, page.backend, element.slice(array)));
+                let element = element.slice(array);
+                if page.checks_marks && family == Family::Tools && !mirrored::is_valid(element) {
+                    merged.invalid += 1;
+                    continue;
+                }
+                let item = item(host, family, page.backend, element);
+                let is_reached = |item: &Item<'_>| {
+                    let backend = &host.backends[page.backend];
+                    !page.is_bridged
+                        || family != Family::Tools
+                        || bridge::allows(backend, Some(&item.original))
+                };
+                items.extend(item.filter(is_reached));
             }
         }
     }
-    if family != Family::Tasks {
+    // A single server's own order is kept for clients without sessions: it is all they see.
+    let keeps_order = host.is_single && pages.iter().all(|page| page.checks_marks);
+    if family != Family::Tasks && !keeps_order {
         items.sort_by(|a, b| a.name.cmp(&b.name).then(a.backend.cmp(&b.backend)));
     }
     merged.count = items.len();
@@ -74,6 +96,8 @@ pub fn merge(host: &VirtualHost, family: Family, pages: &[BackendPages]) -> Merg
 struct Item<'a> {
     /// Its exposed name.
     name: String,
+    /// Its name at the backend.
+    original: String,
     /// Its exposed URI or URI template.
     uri: Option<String>,
     /// Its URI or URI template at the backend, when an allow-list of names lets it through.
@@ -152,6 +176,7 @@ fn item<'a>(
     let by_name = backend.limits_resources_by_name();
     Some(Item {
         name,
+        original: original.into_owned(),
         allowed: original_uri.filter(|_| by_name).map(|uri| uri.into_owned()),
         uri: exposed_uri,
         backend: index,
@@ -227,10 +252,14 @@ mod tests {
                     br#"[{"name":"z","n":1.0,"x":[ 1 ]},{"name":"hidden"}]"#.to_vec(),
                     br#"[ {"inputSchema":{"name":"no"}, "name" : "k"} ]"#.to_vec(),
                 ],
+                checks_marks: false,
+                is_bridged: false,
             },
             BackendPages {
                 backend: 1,
                 arrays: vec![br#"[{"name":"q\u00e9"},{"name":7}]"#.to_vec()],
+                checks_marks: false,
+                is_bridged: false,
             },
         ];
         let merged = merge(host, Family::Tools, &pages);
@@ -254,10 +283,14 @@ mod tests {
             BackendPages {
                 backend: 0,
                 arrays: vec![br#"[{"name":"b-t"}]"#.to_vec()],
+                checks_marks: false,
+                is_bridged: false,
             },
             BackendPages {
                 backend: 1,
                 arrays: vec![br#"[{"name":"t"}]"#.to_vec()],
+                checks_marks: false,
+                is_bridged: false,
             },
         ];
         let merged = merge(host, Family::Tools, &pages);
@@ -288,6 +321,8 @@ mod tests {
             .map(|(backend, array)| BackendPages {
                 backend,
                 arrays: vec![array.as_bytes().to_vec()],
+                checks_marks: false,
+                is_bridged: false,
             })
             .collect();
         merge(host, family, &pages)

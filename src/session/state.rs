@@ -12,7 +12,7 @@ use crate::{
     mcp::{json, version::Version},
     route::learned::Learned,
     session::{AskedTable, Calls, SessionId, Streams},
-    upstream::{CallFault, target::Target},
+    upstream::{CallFault, mirrored::Mirrored, target::Target},
 };
 
 /// Subscriptions of one session at the most.
@@ -34,9 +34,23 @@ impl Place {
     }
 }
 
+/// What a session stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionKind {
+    /// A client's own, with an id it knows.
+    Client,
+    /// None: what a shard remembers of a virtual host for the requests of one principal that have
+    /// no session. It is in no table and has no id that anybody knows.
+    Standing,
+    /// One request of a client without sessions to a backend that has them.
+    Bridged,
+}
+
 /// A client's session.
 #[derive(Debug)]
 pub struct Session {
+    /// What it stands for.
+    pub kind: SessionKind,
     /// Its id.
     pub id: SessionId,
     /// Fingerprint of the principal that opened it.
@@ -129,6 +143,8 @@ pub struct OpenBackend {
     pub head: Box<[u8]>,
     /// It has no event stream of its own.
     pub is_mute: Cell<bool>,
+    /// Which arguments of its tools are mirrored in headers, as far as its lists have told.
+    pub mirrored: Mirrored,
 }
 
 /// Without the head, which may hold a credential.
@@ -177,6 +193,11 @@ impl BackendSession {
 }
 
 impl Session {
+    /// Whether its client has a session with us; otherwise nothing outlives a request.
+    pub fn has_client(&self) -> bool {
+        self.kind == SessionKind::Client
+    }
+
     /// Whether the client can be asked with this method of a backend (mcp.md 3.2).
     pub fn can_be_asked(&self, method: &[u8]) -> bool {
         let capabilities = &*self.client_capabilities;
@@ -297,7 +318,7 @@ mod tests {
     fn an_idle_session_is_small() {
         assert!(size_of::<Session>() <= 600, "{}", size_of::<Session>());
         assert!(size_of::<BackendSession>() <= 96);
-        assert!(size_of::<OpenBackend>() <= 96);
+        assert!(size_of::<OpenBackend>() <= 160);
     }
 
     #[test]

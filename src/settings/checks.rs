@@ -24,6 +24,7 @@ const NOT_YET: [(&str, &str); 4] = [
 /// Applies every rule.
 pub(super) fn check(settings: &mut Settings, reader: &mut Reader<'_>, purpose: Purpose) {
     session_bounds(settings, reader);
+    profiles(settings, reader);
     upstream_files(settings, reader);
     if purpose == Purpose::Serve {
         sockets(settings, reader);
@@ -83,6 +84,17 @@ fn overlap(left: SocketAddr, right: SocketAddr) -> bool {
     left.port() != 0
         && left.port() == right.port()
         && (left.ip() == right.ip() || covers(left, right) || covers(right, left))
+}
+
+/// A gateway that speaks nothing serves nobody (contract dual-profile 7).
+fn profiles(settings: &Settings, reader: &mut Reader<'_>) {
+    let protocols = &settings.protocols;
+    if !protocols.stateless && !protocols.legacy {
+        reader.fault(
+            "stateless-enabled",
+            "no protocol revision is left: switch this or --legacy-enabled on",
+        );
+    }
 }
 
 fn sockets(settings: &Settings, reader: &mut Reader<'_>) {

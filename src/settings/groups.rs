@@ -234,6 +234,33 @@ impl FailMode {
     }
 }
 
+/// The protocol profiles (contract dual-profile 7).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Protocols {
+    /// Serve the stateless revision.
+    pub stateless: bool,
+    /// Serve the revisions with sessions.
+    pub legacy: bool,
+    /// How long clients may keep what `server/discover` told them, ms.
+    pub discover_ttl_ms: u64,
+    /// How long clients may keep a list, ms.
+    pub list_ttl_ms: u64,
+    /// Lists kept for stateless clients by the whole process.
+    pub lists_max: usize,
+    /// Items of one list for stateless clients.
+    pub list_items_max: usize,
+    /// Stateless requests under way in the whole process.
+    pub requests_max: usize,
+    /// Those of one principal on one shard.
+    pub requests_per_principal_max: usize,
+    /// Open `subscriptions/listen` streams of the whole process.
+    pub subscriptions_max: usize,
+    /// Those of one principal on one shard.
+    pub subscriptions_per_principal_max: usize,
+    /// How long one may last.
+    pub subscription_duration: Duration,
+}
+
 /// Bounds in bytes and counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {

@@ -7,8 +7,8 @@
 use super::checks::{folder, readable_tree};
 use super::groups::{
     Access, Auth, ClientCertificate, FailMode, IoDriver, Limits, Listen, LogLevel, Otlp,
-    OtlpProtocol, Redis, RedisConnection, Shards, Store, StoreSource, Telemetry, Timeouts,
-    TlsListen, Upstream, UpstreamMode,
+    OtlpProtocol, Protocols, Redis, RedisConnection, Shards, Store, StoreSource, Telemetry,
+    Timeouts, TlsListen, Upstream, UpstreamMode,
 };
 use super::reader::Reader;
 use super::secret::Secret;
@@ -44,6 +44,7 @@ impl Settings {
             access: access(reader),
             store: store(reader, purpose),
             upstream: upstream(reader),
+            protocols: protocols(reader),
             limits: limits(reader),
             timeouts: timeouts(reader),
             telemetry: telemetry(reader),
@@ -320,6 +321,29 @@ fn upstream(reader: &mut Reader<'_>) -> Upstream {
         fail_mode: reader.value("fail-mode", word(&fail_modes)),
         allow_stdio: reader.switch("allow-stdio"),
         plugins: reader.switch("runtime-plugins-enabled"),
+    }
+}
+
+fn protocols(reader: &mut Reader<'_>) -> Protocols {
+    let count_max = 10_000_000;
+    let mut milliseconds = |flag| reader.value(flag, |text| whole(text, 1..=86_400_000));
+    let discover_ttl_ms = milliseconds("discover-ttl-ms");
+    let list_ttl_ms = milliseconds("tools-list-ttl-ms");
+    let duration_ms = milliseconds("max-subscription-duration-ms");
+    Protocols {
+        stateless: reader.switch("stateless-enabled"),
+        legacy: reader.switch("legacy-enabled"),
+        discover_ttl_ms,
+        list_ttl_ms,
+        lists_max: reader.count("max-tools-list-cache-entries", 1..=count_max),
+        list_items_max: reader.count("max-tools-list-items", 1..=count_max),
+        requests_max: reader.count("max-concurrent-requests", 1..=count_max),
+        requests_per_principal_max: reader
+            .count("max-concurrent-requests-per-principal", 1..=count_max),
+        subscriptions_max: reader.count("max-subscriptions", 1..=count_max),
+        subscriptions_per_principal_max: reader
+            .count("max-subscriptions-per-principal", 1..=count_max),
+        subscription_duration: Duration::from_millis(duration_ms),
     }
 }
 

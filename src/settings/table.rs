@@ -6,7 +6,7 @@
 //! to 1.6). It says nothing of what a value must look like: that is `read.rs`.
 
 use Section::{
-    Access, Auth, Limits, Listen, Process, Shards, Store, Telemetry, Timeouts, Upstream,
+    Access, Auth, Limits, Listen, Process, Protocols, Shards, Store, Telemetry, Timeouts, Upstream,
 };
 use Shape::{Many, One, Secret, Switch};
 
@@ -25,6 +25,8 @@ pub enum Section {
     Store,
     /// The way to the backends.
     Upstream,
+    /// The protocol profiles, and what the stateless one may use.
+    Protocols,
     /// Bounds in bytes and counts.
     Limits,
     /// Bounds in time.
@@ -37,13 +39,14 @@ pub enum Section {
 
 impl Section {
     /// Every section, in the order of the help.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Listen,
         Self::Shards,
         Self::Auth,
         Self::Access,
         Self::Store,
         Self::Upstream,
+        Self::Protocols,
         Self::Limits,
         Self::Timeouts,
         Self::Telemetry,
@@ -59,6 +62,7 @@ impl Section {
             Self::Access => "Access",
             Self::Store => "Config store",
             Self::Upstream => "Upstream",
+            Self::Protocols => "Protocols",
             Self::Limits => "Limits",
             Self::Timeouts => "Timeouts",
             Self::Telemetry => "Telemetry",
@@ -75,6 +79,7 @@ impl Section {
             Self::Access => "access",
             Self::Store => "store",
             Self::Upstream => "upstream",
+            Self::Protocols => "protocols",
             Self::Limits => "limits",
             Self::Timeouts => "timeouts",
             Self::Telemetry => "telemetry",
@@ -318,6 +323,29 @@ pub const SETTINGS: &[Setting] = &[
     row(Upstream, "runtime-plugins-enabled", Switch,
         "Run plugins from the plugin document in Redis.")
         .or("false"),
+
+    row(Protocols, "stateless-enabled", Switch,
+        "Serve revision 2026-07-28, which knows no sessions, beside the others.").or("true"),
+    row(Protocols, "legacy-enabled", Switch,
+        "Serve the revisions with initialize and sessions.").or("true"),
+    row(Protocols, "discover-ttl-ms", COUNT,
+        "How long stateless clients may keep what server/discover told them.").or("30000"),
+    row(Protocols, "tools-list-ttl-ms", COUNT,
+        "How long stateless clients, and each shard, may keep a list.").or("30000"),
+    row(Protocols, "max-tools-list-cache-entries", COUNT,
+        "Lists that the shards keep for stateless clients, of the whole process.").or("4096"),
+    row(Protocols, "max-tools-list-items", COUNT,
+        "Items of a list for stateless clients; more is an error.").or("1024"),
+    row(Protocols, "max-concurrent-requests", COUNT,
+        "Stateless requests under way in the whole process; more is 429.").or("1024"),
+    row(Protocols, "max-concurrent-requests-per-principal", COUNT,
+        "Those of one token's principal on one shard; more is 429.").or("32"),
+    row(Protocols, "max-subscriptions", COUNT,
+        "Open subscriptions/listen streams of the whole process; more is 429.").or("10000"),
+    row(Protocols, "max-subscriptions-per-principal", COUNT,
+        "Those of one principal on one shard; more is 429.").or("4"),
+    row(Protocols, "max-subscription-duration-ms", COUNT,
+        "How long a subscriptions/listen stream may last.").or("900000"),
 
     row(Limits, "head-bytes-max", SIZE, "Request line and headers; more is 431.").or("16KiB"),
     row(Limits, "header-count-max", COUNT, "Headers of a request; more is 431.").or("64"),

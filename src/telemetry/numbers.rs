@@ -26,6 +26,14 @@ macro_rules! numbers {
 numbers! {
     /// Requests that got an answer, of whatever kind.
     requests => "shardgate_requests_total",
+    /// Requests of the stateless revision that passed its checks.
+    stateless => "shardgate_stateless_requests_total",
+    /// Stateless requests bridged to a backend with sessions.
+    bridged => "shardgate_stateless_bridged_total",
+    /// Lists answered from what a shard remembered.
+    lists_cached => "shardgate_lists_cached_total",
+    /// Tools left out of a list because of an invalid x-mcp-header.
+    tools_invalid => "shardgate_tools_invalid_total",
     /// tools/call requests sent to a backend.
     calls => "shardgate_calls_total",
     /// tools/call requests that ended without a backend's answer.

@@ -47,6 +47,8 @@ pub struct Manner<'a> {
     /// A late reply speaks against the backend as a whole, not only against this request. Then a
     /// head alone does not speak for it either: whoever reads the reply says how it went.
     pub is_lateness_telling: bool,
+    /// The backend knows no sessions: with a status of 400 or 404 it may respond all the same.
+    pub is_stateless: bool,
     /// Says when nobody wants the reply any more.
     pub cancel: Option<&'a Cancel>,
 }

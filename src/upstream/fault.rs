@@ -64,6 +64,15 @@ pub enum CallFault {
     /// A revision we do not speak.
     #[error("the backend chose a protocol revision that is not supported")]
     Revision,
+    /// It has sessions, and the client has none.
+    #[error("the backend serves no stateless calls")]
+    NotStateless,
+    /// It said that our headers do not say what our body says.
+    #[error("the backend did not accept the request's headers")]
+    HeaderMismatch,
+    /// A result without what results of its revision say.
+    #[error("the backend's result is not one of its protocol revision")]
+    ResultType,
     /// The backend refused `initialize`.
     #[error("the backend refused to initialize")]
     InitializeRefused,
@@ -105,6 +114,9 @@ impl CallFault {
             Self::NotAReply => "not_a_reply",
             Self::NoResponse => "no_response",
             Self::Revision => "revision",
+            Self::NotStateless => "not_stateless",
+            Self::HeaderMismatch => "header_mismatch",
+            Self::ResultType => "result_type",
             Self::InitializeRefused => "initialize_refused",
             Self::LevelRefused => "level_refused",
             Self::Cancelled => "cancelled",

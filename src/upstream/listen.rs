@@ -171,6 +171,7 @@ impl Listener {
             first_byte: self.shard.upstream.limits.first_byte,
             // It may say nothing before there is something to say.
             is_lateness_telling: false,
+            is_stateless: false,
             cancel: None,
         };
         let upstream = &self.shard.upstream;
@@ -207,6 +208,7 @@ impl Listener {
             shard: &self.shard,
             session: &self.session,
             from: &self.from,
+            level: None,
         };
         loop {
             if exchange.body.needs_input() {

@@ -80,6 +80,7 @@ pub async fn set(
         repeat: Repeat::Harmless,
         first_byte: patience,
         is_lateness_telling: true,
+        is_stateless: false,
         cancel: None,
     };
     let answer = shard

@@ -14,12 +14,19 @@ use futures_util::future::join_all;
 use shards::{deadline::now_ms, notify::Event, spawn};
 
 use crate::{
-    config::compiled::{Backend, VirtualHost},
-    mcp::{json, version::Version},
-    session::{BackendLink, BackendSession, Session, state::OpenBackend},
+    config::{
+        compiled::{Backend, VirtualHost},
+        user_config::BackendProtocol,
+    },
+    mcp::{json, profile, version::Version},
+    session::{
+        BackendLink, BackendSession, Session,
+        state::{OpenBackend, SessionKind},
+    },
     shard_state::ShardState,
     upstream::{
         CallFault,
+        discover::{self, Era},
         exchange::{Manner, Repeat},
         farewell::{Goodbye, farewell},
         listen, log_level, request,
@@ -86,10 +93,12 @@ fn start(
     let (shard, session, host) = (shard.clone(), session.clone(), host.clone());
     spawn(async move {
         let backend = &host.backends[index];
-        let result = initialize(&shard, &session, backend, &opening.link).await;
+        let result = open_any(&shard, &session, backend, &opening.link).await;
         match result {
             Ok(open) => {
-                shard.numbers.backend_opened.add(1);
+                if !open.version.is_stateless() {
+                    shard.numbers.backend_opened.add(1);
+                }
                 if session.has_ended.get() || !session.holds(&opening.link) {
                     let (id, version) = (open.session_id.as_deref(), Some(open.version));
                     end(&shard, backend, id, version, &session.opening_head).await;
@@ -117,9 +126,9 @@ struct Opening {
 }
 
 impl Opening {
-    fn settle(self, result: Result<OpenBackend, CallFault>) {
+    fn settle(self, result: Result<Rc<OpenBackend>, CallFault>) {
         match result {
-            Ok(open) => *self.link.link.borrow_mut() = BackendLink::Open(Rc::new(open)),
+            Ok(open) => *self.link.link.borrow_mut() = BackendLink::Open(open),
             Err(fault) => self.link.last_fault.set(Some(fault)),
         }
     }
@@ -153,6 +162,46 @@ impl From<CallFault> for Unopened {
     }
 }
 
+/// Opens a backend in the profile that it and the client have: a client with a session gets one
+/// there too wherever there are any, a client without never does (dual-profile.md 2.1).
+async fn open_any(
+    shard: &Rc<ShardState>,
+    session: &Session,
+    backend: &Backend,
+    link: &BackendSession,
+) -> Result<Rc<OpenBackend>, Unopened> {
+    let era = || {
+        let patience = shard.upstream.limits.first_byte;
+        discover::era(shard, backend, &session.opening_head, patience)
+    };
+    let is_known_stateless = backend.protocol == BackendProtocol::Stateless;
+    if session.kind == SessionKind::Standing || is_known_stateless {
+        return match Box::pin(era()).await? {
+            Era::Stateless(open) => Ok(open),
+            Era::Sessions => Err(CallFault::NotStateless.into()),
+        };
+    }
+    let refused = match initialize(shard, session, backend, link).await {
+        Ok(open) => return Ok(Rc::new(open)),
+        Err(refused) => refused,
+    };
+    // It may know no sessions at all. The refusal stands when that is not so.
+    let may_be_stateless = backend.protocol == BackendProtocol::Auto
+        && session.kind == SessionKind::Client
+        && refused.left_behind.is_none()
+        && matches!(
+            refused.fault,
+            CallFault::InitializeRefused | CallFault::Status(400 | 404)
+        );
+    if may_be_stateless && shard.settings.protocols.stateless {
+        backend.target.discoveries.forget(backend);
+        if let Ok(Era::Stateless(open)) = Box::pin(era()).await {
+            return Ok(open);
+        }
+    }
+    Err(refused)
+}
+
 async fn initialize(
     shard: &Rc<ShardState>,
     session: &Session,
@@ -165,6 +214,7 @@ async fn initialize(
         repeat: Repeat::Harmless,
         first_byte: upstream.limits.first_byte,
         is_lateness_telling: true,
+        is_stateless: false,
         cancel: None,
     };
     let id = link.next_id().to_string();
@@ -210,6 +260,7 @@ async fn initialize(
         head: head.clone().into(),
         session_id: answer.session_id,
         is_mute: Cell::new(false),
+        mirrored: Default::default(),
     };
     let notification = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
     let told = upstream
@@ -263,6 +314,7 @@ async fn subscribe_again(shard: &Rc<ShardState>, session: &Session, to: log_leve
             repeat: Repeat::Harmless,
             first_byte: shard.upstream.limits.first_byte,
             is_lateness_telling: false,
+            is_stateless: false,
             cancel: None,
         };
         let upstream = &shard.upstream;
@@ -278,21 +330,14 @@ async fn subscribe_again(shard: &Rc<ShardState>, session: &Session, to: log_leve
 fn initialize_body(id: &str, session: &Session) -> Vec<u8> {
     let mut body = format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{{"protocolVersion":"{}","capabilities":"#,
-        session.version.name()
+        session.version.for_session().name()
     )
     .into_bytes();
     body.extend_from_slice(&session.client_capabilities);
     body.extend_from_slice(br#","clientInfo":"#);
     match &session.client_info {
         Some(info) => body.extend_from_slice(info),
-        None => body.extend_from_slice(
-            concat!(
-                r#"{"name":"shardgate","version":""#,
-                env!("CARGO_PKG_VERSION"),
-                r#""}"#
-            )
-            .as_bytes(),
-        ),
+        None => body.extend_from_slice(profile::OWN_INFO.as_bytes()),
     }
     body.extend_from_slice(b"}}");
     body
@@ -320,6 +365,7 @@ pub async fn end(
         repeat: Repeat::Harmless,
         first_byte: Duration::from_secs(5),
         is_lateness_telling: false,
+        is_stateless: false,
         cancel: None,
     };
     let request = request::delete(backend, session_id, version, client_head);

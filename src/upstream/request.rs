@@ -1,6 +1,10 @@
 //! Requests to backends, written anew: never a byte of the client's head (reliability.md 3).
 
-use crate::{config::compiled::Backend, http::header_values, mcp::version::Version};
+use crate::{
+    config::compiled::Backend,
+    http::header_values,
+    mcp::{header_schema::ParamHeader, mirror, version::Version},
+};
 
 /// The part of a POST's head that does not change during a backend session, up to and including
 /// `content-length: `.
@@ -93,6 +97,51 @@ fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 pub fn finish_head(out: &mut Vec<u8>, body_bytes: usize, backend: &Backend, client_head: &[u8]) {
     decimal(out, body_bytes as u64);
     out.extend_from_slice(b"\r\n");
+    pass_headers(out, backend, client_head);
+}
+
+/// The headers that mirror the body of a request to a stateless backend (SEP-2243).
+#[derive(Debug, Clone, Copy)]
+pub struct Mirror<'a> {
+    /// `Mcp-Method`.
+    pub method: &'a [u8],
+    /// What `Mcp-Name` says: the name as the backend knows it.
+    pub name: Option<&'a str>,
+    /// Arguments the tool wants mirrored.
+    pub params: &'a [ParamHeader],
+    /// The call's arguments, raw.
+    pub arguments: Option<&'a [u8]>,
+}
+
+impl<'a> Mirror<'a> {
+    /// That of a request which names nothing.
+    pub fn of_method(method: &'a [u8]) -> Self {
+        Self {
+            method,
+            name: None,
+            params: &[],
+            arguments: None,
+        }
+    }
+}
+
+/// The same as [`finish_head`] for a request to a stateless backend.
+pub fn finish_mirrored_head(
+    out: &mut Vec<u8>,
+    body_bytes: usize,
+    mirror: &Mirror<'_>,
+    backend: &Backend,
+    client_head: &[u8],
+) {
+    decimal(out, body_bytes as u64);
+    out.extend_from_slice(b"\r\nmcp-method: ");
+    out.extend_from_slice(mirror.method);
+    if let Some(name) = mirror.name {
+        out.extend_from_slice(b"\r\nmcp-name: ");
+        mirror::encode(out, name);
+    }
+    out.extend_from_slice(b"\r\n");
+    mirror::write_params(out, mirror.params, mirror.arguments);
     pass_headers(out, backend, client_head);
 }
 

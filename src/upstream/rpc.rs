@@ -67,8 +67,11 @@ impl Upstream {
         id: &[u8],
         manner: Manner<'_>,
     ) -> Result<Answer, CallFault> {
-        let exchange = self.exchange_in_time(target, request, manner).await?;
-        let answer = self.read_answer(exchange, id).await;
+        let mut exchange = self.exchange_in_time(target, request, manner).await?;
+        let answer = match self.form(&mut exchange, manner.is_stateless).await {
+            Ok(form) => self.read_answer(exchange, form, id).await,
+            Err(fault) => Err(fault),
+        };
         match answer {
             Err(CallFault::CallTimeout) if manner.is_lateness_telling => {
                 target.breaker.failed(now_ms());
@@ -78,9 +81,15 @@ impl Upstream {
         answer
     }
 
-    async fn read_answer(&self, mut exchange: Exchange, id: &[u8]) -> Result<Answer, CallFault> {
+    /// Reads a reply of this form until the response.
+    pub(super) async fn read_answer(
+        &self,
+        mut exchange: Exchange,
+        form: ReplyForm,
+        id: &[u8],
+    ) -> Result<Answer, CallFault> {
         let session_id = exchange.session_id.take();
-        let (document, scan) = match self.form(&mut exchange).await? {
+        let (document, scan) = match form {
             ReplyForm::Json => {
                 let document = self.document(&mut exchange).await?.into_owned();
                 let scan = response_to(&document, id)?;
@@ -98,7 +107,7 @@ impl Upstream {
 
     /// An exchange whose whole reply is due when its first byte was: a backend that sends a head at
     /// once and then nothing is late all the same.
-    async fn exchange_in_time(
+    pub(super) async fn exchange_in_time(
         &self,
         target: &Rc<Target>,
         request: Vec<u8>,
@@ -141,8 +150,20 @@ impl Upstream {
     }
 
     /// Judges the head of a reply to a request. An HTTP error is read, to tell a lost session and a
-    /// JSON-RPC error that came with it from a plain refusal.
-    pub async fn form(&self, exchange: &mut Exchange) -> Result<ReplyForm, CallFault> {
+    /// JSON-RPC error that came with it from a plain refusal. A stateless backend says with the status
+    /// what its response says as well (mcp.md 2.3).
+    pub async fn form(
+        &self,
+        exchange: &mut Exchange,
+        is_stateless: bool,
+    ) -> Result<ReplyForm, CallFault> {
+        let head = &exchange.head;
+        if is_stateless && matches!(head.status, 400..500) {
+            return match (head.status, head.content) {
+                (400 | 404, ContentKind::Json) => Ok(ReplyForm::Json),
+                (status, _) => Err(Self::failed(exchange, CallFault::Status(status))),
+            };
+        }
         let form = self.judged(exchange).await;
         form.map_err(|fault| Self::failed(exchange, fault))
     }

@@ -85,6 +85,7 @@ async fn send(
         repeat: Repeat::IfUnsent,
         first_byte: patience,
         is_lateness_telling: false,
+        is_stateless: false,
         cancel: None,
     };
     let target = &to.place.backend().target;

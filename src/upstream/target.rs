@@ -17,7 +17,7 @@ use crate::{
     bridge::{Bridge, SECRET_HEADER, URL_HEADER},
     config::user_config::StdioServer,
     link::Link,
-    upstream::{CallFault, breaker::Breaker},
+    upstream::{CallFault, breaker::Breaker, discover::Discoveries},
 };
 
 /// Connections younger than this in the pool are taken without asking the kernel whether the other
@@ -54,6 +54,8 @@ pub struct Target {
     pub fault_count: Cell<u64>,
     /// How the last one failed, and when, ms.
     pub last_fault: Cell<Option<(CallFault, u64)>>,
+    /// Which profiles its backends speak.
+    pub discoveries: Discoveries,
 }
 
 #[derive(Debug)]
@@ -80,6 +82,7 @@ impl Target {
             in_flight: Cell::new(0),
             fault_count: Cell::new(0),
             last_fault: Cell::new(None),
+            discoveries: Discoveries::default(),
         }
     }
 

@@ -16,6 +16,10 @@ pub(super) const PARAMS_FOLDED: &[&str] = &["name", "uri", "_meta", "arguments",
 pub(super) const REFERENCE_FOLDED: &[&str] = &["type", "name", "uri"];
 /// The key that marks a stateless request (MCP 2026-07-28).
 const META_VERSION_KEY: &[u8] = b"io.modelcontextprotocol/protocolVersion";
+/// Keys of a stateless request beside it (mcp.md 2.1).
+const META_CAPABILITIES_KEY: &[u8] = b"io.modelcontextprotocol/clientCapabilities";
+const META_CLIENT_INFO_KEY: &[u8] = b"io.modelcontextprotocol/clientInfo";
+const META_LOG_LEVEL_KEY: &[u8] = b"io.modelcontextprotocol/logLevel";
 /// The key that ties a message to a task (mcp.md 3.4).
 const META_TASK_KEY: &[u8] = b"io.modelcontextprotocol/related-task";
 
@@ -91,6 +95,9 @@ pub(super) enum MetaKey {
     ProgressToken,
     ProtocolVersion,
     RelatedTask,
+    Capabilities,
+    ClientInfo,
+    LogLevel,
 }
 
 /// The `_meta` key of exactly this spelling.
@@ -100,6 +107,9 @@ pub(super) fn meta_key(name: &[u8]) -> Option<MetaKey> {
         b"progressToken" => Some(MetaKey::ProgressToken),
         META_VERSION_KEY => Some(MetaKey::ProtocolVersion),
         META_TASK_KEY => Some(MetaKey::RelatedTask),
+        META_CAPABILITIES_KEY => Some(MetaKey::Capabilities),
+        META_CLIENT_INFO_KEY => Some(MetaKey::ClientInfo),
+        META_LOG_LEVEL_KEY => Some(MetaKey::LogLevel),
         _ => None,
     }
 }
