@@ -39,7 +39,7 @@ use crate::{
     session::{IdKeys, SessionTable, TableLimits, streams::EventBudget},
     settings::{IoDriver, Redis, Settings, StoreSource},
     shard_state::{ShardState, ToShard},
-    stateless::{self, Standings, permits::Permits},
+    stateless::{self, Standings, generations::Generations, hub::Hub, permits::Permits},
     telemetry::{Latency, Numbers},
     upstream::{
         Upstream,
@@ -137,11 +137,13 @@ impl Gateway {
         let document = prepared.document.clone();
         let shards = shards::start(&plan, groups, {
             let (numbers, bridge) = (numbers.clone(), bridge.clone());
+            let generations = Arc::new(Generations::default());
             move |shard: Shard<Forwarded, ToShard>| {
                 let ties = Ties {
                     numbers: numbers[usize::from(shard.id)].clone(),
                     questions: questions.clone(),
                     bridge: bridge.clone(),
+                    generations: generations.clone(),
                 };
                 live(shard, prepared.clone(), ties, tls_listener)
             }
@@ -267,6 +269,7 @@ struct Ties {
     numbers: Arc<Numbers>,
     questions: mpsc::Sender<Question>,
     bridge: Arc<Bridge>,
+    generations: Arc<Generations>,
 }
 
 /// One shard's life.
@@ -359,6 +362,7 @@ async fn drain_now(state: &Rc<ShardState>, limit: Duration) {
     for session in state.sessions.borrow().all() {
         session.streams.end();
     }
+    state.hub.wake_all();
     while state.shard.gate.pass_count() > 0 && started.elapsed() < limit {
         shards::sleep(Duration::from_millis(5)).await;
     }
@@ -388,7 +392,10 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
         }
         Control::Message(ToShard::Drain(asker)) => orders.drain.give(asker),
         Control::Message(ToShard::End) => orders.end.fire(),
-        Control::Message(ToShard::Document(document)) => state.configs.replace_document(document),
+        Control::Message(ToShard::Document(document)) => {
+            state.configs.replace_document(document);
+            state.hub.look(None);
+        }
         Control::Message(ToShard::Tls(tls)) => {
             *state.tls.borrow_mut() = tls.server;
             *state.upstream.tls.borrow_mut() = tls.upstream;
@@ -431,6 +438,7 @@ fn build(
         numbers,
         questions,
         bridge,
+        generations,
     } = ties;
     let settings = &prepared.settings;
     let (limits, times) = (&settings.limits, &settings.timeouts);
@@ -490,6 +498,12 @@ fn build(
             share(settings.protocols.requests_max),
             settings.protocols.requests_per_principal_max,
         )),
+        subscriptions: Rc::new(Permits::new(
+            share(settings.protocols.subscriptions_max),
+            settings.protocols.subscriptions_per_principal_max,
+        )),
+        hub: Hub::default(),
+        generations,
         bridged: Rc::new(Permits::new(
             stateless::bridge::REQUESTS_MAX.0,
             stateless::bridge::REQUESTS_MAX.1,
@@ -593,10 +607,14 @@ pub fn redis_client(
             return;
         };
         match what {
-            Invalidated::All => state.configs.invalidate_all(),
+            Invalidated::All => {
+                state.configs.invalidate_all();
+                state.hub.look(None);
+            }
             Invalidated::Key(key) => {
                 if let Some(subject) = subject_of_key(key) {
                     state.configs.invalidate(subject);
+                    state.hub.look(Some(subject));
                 }
             }
         }

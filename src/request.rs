@@ -188,6 +188,7 @@ async fn post(
     let version = match crate::preflight::classify(protocols, request, &message, body)? {
         Profile::Session(version) => version,
         Profile::Stateless => {
+            prefer_stream(request, reply);
             return stateless::serve::serve(shard, caller, &message, started, reply).await;
         }
         Profile::Initialize => {

@@ -19,7 +19,7 @@ use crate::{
     route::cursor::CursorKey,
     session::{IdKeys, SessionTable, streams::EventBudget},
     settings::{FailMode, Settings},
-    stateless::{Standings, permits::Permits},
+    stateless::{Standings, generations::Generations, hub::Hub, permits::Permits},
     telemetry::{Latency, Numbers},
     upstream::{Upstream, farewell::Farewells, health::TargetHealth, resolve},
 };
@@ -75,6 +75,12 @@ pub struct ShardState {
     pub standings: Standings,
     /// Those under way.
     pub stateless_requests: Rc<Permits>,
+    /// Open `subscriptions/listen` streams.
+    pub subscriptions: Rc<Permits>,
+    /// Who listens.
+    pub hub: Hub,
+    /// Whose lists are others now.
+    pub generations: Arc<Generations>,
     /// Those of them that are bridged to a backend with sessions.
     pub bridged: Rc<Permits>,
     /// Live sessions.

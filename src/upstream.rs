@@ -19,6 +19,7 @@ pub mod request;
 pub mod resolve;
 pub mod rpc;
 pub mod say;
+pub mod subscribe;
 pub mod target;
 
 pub use dial::Upstream;

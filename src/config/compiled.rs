@@ -39,6 +39,8 @@ pub struct VirtualHost {
     pub is_ambiguous: bool,
     /// What happens when some backends fail, where it is not as the settings say.
     pub fail_mode: Option<FailMode>,
+    /// Differs between configurations that differ in this virtual host.
+    pub revision: u64,
 }
 
 /// One backend of a virtual host.
@@ -176,8 +178,18 @@ impl VirtualHost {
             is_single,
             is_ambiguous,
             fail_mode: host.failure_mode,
+            revision: revision_of(host),
         }
     }
+}
+
+/// A digest of all that was written; what it cannot see, like a secret's value, opens nothing new to
+/// a client.
+fn revision_of(host: &user_config::VirtualHost) -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut hasher = foldhash::fast::FixedState::default().build_hasher();
+    hasher.write(&serde_json::to_vec(host).unwrap_or_default());
+    hasher.finish()
 }
 
 impl Backend {

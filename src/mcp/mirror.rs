@@ -225,7 +225,7 @@ mod tests {
         let mut out = Vec::new();
         let arguments = br#"{"region":" x","deep":{"n":7},"on":null}"#;
         write_params(&mut out, &headers, Some(arguments));
-        let lines = "mcp-param-region: =?base64?IHg=?=\r\nmcp-param-n: 7\r\n";
+        let lines = "mcp-param-n: 7\r\nmcp-param-region: =?base64?IHg=?=\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), lines);
     }
 

@@ -507,6 +507,7 @@ impl Attempt<'_, '_> {
             first_byte: shard.upstream.limits.first_byte,
             is_lateness_telling: false,
             is_stateless: open.version.is_stateless(),
+            is_endless: false,
             cancel: Some(&self.entry.cancel),
         };
         let sent = Instant::now();

@@ -94,9 +94,11 @@ pub async fn stateless(
     let cursor = message.cursor.map(|cursor| cursor.slice(caller.body));
     // Null is no cursor; the empty text is one, and none of ours.
     let cursor = cursor.filter(|cursor| *cursor != b"null");
-    if let Some(known) = standing.page(family, cursor) {
+    // As of before it is asked: what is said meanwhile makes it old.
+    let generation = shard.generations.of(&caller.host);
+    if let Some(known) = standing.page(family, cursor, generation) {
         shard.numbers.lists_cached.add(1);
-        return gone_is_fine(reply.json(&result(id, &known)).await);
+        return gone_is_fine(reply.response(&result(id, &known)).await);
     }
     let positions = match cursor {
         None => start_of(&caller.host),
@@ -152,10 +154,14 @@ pub async fn stateless(
         return Err(refused(StatelessFault::Limit("response_bytes", 400)));
     }
     let object: Rc<[u8]> = object.into();
-    shard
-        .standings
-        .keep(standing, family, cursor, object.clone(), ttl_ms);
-    gone_is_fine(reply.json(&result(id, &object)).await)
+    shard.standings.keep(
+        standing,
+        family,
+        cursor,
+        (object.clone(), generation),
+        ttl_ms,
+    );
+    gone_is_fine(reply.response(&result(id, &object)).await)
 }
 
 /// Asks one stateless backend for its tools, to learn which arguments are mirrored. That it cannot

@@ -137,6 +137,7 @@ impl Ear<'_> {
             | b"notifications/resources/list_changed"
             | b"notifications/prompts/list_changed" => {
                 session.learned.take();
+                self.shard.generations.bump(self.from.place.backend());
                 // One kind is one message, whatever else a backend writes into it.
                 let mut message = br#"{"jsonrpc":"2.0","method":""#.to_vec();
                 message.extend_from_slice(method);

@@ -366,7 +366,7 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
         status: u16,
     ) -> Result<(), Cut> {
         let is_stream = self.has_begun
-            || self.reply.prefers_stream()
+            || (status == 200 && self.reply.prefers_stream())
             || (!messages.is_empty() && self.reply.can_stream());
         if !is_stream {
             self.pass_on(messages).await?;
@@ -496,6 +496,7 @@ impl<'a, 'b, 'c> Stream<'a, 'b, 'c> {
             first_byte: upstream.limits.first_byte,
             is_lateness_telling: false,
             is_stateless: false,
+            is_endless: true,
             cancel: Some(&self.call.entry.cancel),
         };
         let asked = upstream.exchange(&backend.target, request, manner, Vec::new());

@@ -483,7 +483,12 @@ mod tests {
             } else {
                 two()
             };
-            let pages = [BackendPages { backend: 0, arrays: vec![array.into_bytes()] }];
+            let pages = [BackendPages {
+                backend: 0,
+                arrays: vec![array.into_bytes()],
+                checks_marks: false,
+                is_bridged: false,
+            }];
             let list = merge(&host, Family::Resources, &pages);
             prop_assert_eq!(list.count, names.len());
             let shown: Vec<String> = json::elements(&list.array)

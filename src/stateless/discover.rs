@@ -58,7 +58,7 @@ pub async fn answer(
         None => shard.settings.protocols.discover_ttl_ms,
     };
     let document = discovered(shard, &open, ttl_ms);
-    gone_is_fine(reply.json(&result(id, &document)).await)
+    gone_is_fine(reply.response(&result(id, &document)).await)
 }
 
 fn discovered(shard: &ShardState, open: &[(&str, Rc<OpenBackend>)], ttl_ms: u64) -> Vec<u8> {

@@ -12,7 +12,7 @@ use crate::{
     request::Caller,
     route::family::Family,
     shard_state::ShardState,
-    stateless::{Standing, StatelessFault, admit, discover, permits::Permit},
+    stateless::{Standing, StatelessFault, admit, discover, listen, permits::Permit},
 };
 
 /// Methods of older revisions that this one has not (mcp.md 2.11): no backend is asked.
@@ -52,12 +52,18 @@ pub async fn serve(
         return Err(Refusal::Draining);
     }
     let standing = shard.standings.of(shard, caller)?;
-    let _permit = permit(shard, caller).map_err(refused)?;
     shard.numbers.stateless.add(1);
+    if work == Work::Listen {
+        // It holds no place among the requests under way.
+        let listen = listen::serve(shard, caller, &standing, message, reply);
+        return Box::pin(listen).await;
+    }
+    let _permit = permit(shard, caller).map_err(refused)?;
     match work {
         Work::Discover => {
             Box::pin(discover::answer(shard, caller, &standing, message, reply)).await
         }
+        Work::Listen => Ok(()),
         Work::List(family) => {
             let list = method::list::stateless(shard, caller, &standing, message, family, reply);
             Box::pin(list).await
@@ -94,6 +100,7 @@ fn permit(shard: &ShardState, caller: &Caller<'_>) -> Result<Permit, StatelessFa
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     Discover,
+    Listen,
     List(Family),
     Call(Aim),
 }
@@ -105,6 +112,7 @@ impl Work {
         }
         Some(match method {
             b"server/discover" => Self::Discover,
+            b"subscriptions/listen" => Self::Listen,
             b"tasks/get" | b"tasks/update" | b"tasks/cancel" => Self::Call(Aim::Task),
             _ => match (Aim::known(method), Family::of_method(method)) {
                 (Some(aim), _) => Self::Call(aim),

@@ -56,6 +56,8 @@ struct Page {
     family: Family,
     cursor: Option<Box<[u8]>>,
     until_ms: u64,
+    /// Whose lists were what then.
+    generation: u64,
     result: Rc<[u8]>,
 }
 
@@ -193,7 +195,7 @@ impl Standings {
         standing: &Standing,
         family: Family,
         cursor: Option<&[u8]>,
-        result: Rc<[u8]>,
+        (result, generation): (Rc<[u8]>, u64),
         ttl_ms: u64,
     ) {
         let now = now_ms();
@@ -214,6 +216,7 @@ impl Standings {
                 family,
                 cursor: cursor.map(Box::from),
                 until_ms: now + ttl_ms,
+                generation,
                 result,
             });
         }
@@ -228,12 +231,12 @@ impl Page {
 
 impl Standing {
     /// A list that is still as advertised.
-    pub fn page(&self, family: Family, cursor: Option<&[u8]>) -> Option<Rc<[u8]>> {
+    pub fn page(&self, family: Family, cursor: Option<&[u8]>, generation: u64) -> Option<Rc<[u8]>> {
         let now = now_ms();
         let pages = self.pages.borrow();
-        let found = pages
-            .iter()
-            .find(|page| page.until_ms > now && page.is_of(family, cursor));
+        let found = pages.iter().find(|page| {
+            page.until_ms > now && page.generation == generation && page.is_of(family, cursor)
+        });
         found.map(|page| page.result.clone())
     }
 

@@ -227,6 +227,7 @@ async fn ask(
         first_byte: upstream.limits.first_byte,
         is_lateness_telling: true,
         is_stateless: false,
+        is_endless: false,
         cancel: None,
     };
     let mut exchange = upstream.exchange_in_time(target, request, manner).await?;

@@ -49,6 +49,8 @@ pub struct Manner<'a> {
     pub is_lateness_telling: bool,
     /// The backend knows no sessions: with a status of 400 or 404 it may respond all the same.
     pub is_stateless: bool,
+    /// The reply is a stream that lasts as long as somebody listens: it takes nobody's place.
+    pub is_endless: bool,
     /// Says when nobody wants the reply any more.
     pub cancel: Option<&'a Cancel>,
 }
@@ -73,7 +75,7 @@ impl Upstream {
         buffer: Vec<u8>,
     ) -> Result<(Exchange, Vec<u8>), CallFault> {
         // A stream of a backend lasts as long as its session: only what waits for a reply counts.
-        let seat = if request.starts_with(b"GET ") {
+        let seat = if manner.is_endless {
             Seat::beside(target)
         } else {
             Seat::take(target, self.limits.in_flight_max).ok_or(CallFault::Busy)?

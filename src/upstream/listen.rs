@@ -172,6 +172,7 @@ impl Listener {
             // It may say nothing before there is something to say.
             is_lateness_telling: false,
             is_stateless: false,
+            is_endless: true,
             cancel: None,
         };
         let upstream = &self.shard.upstream;

@@ -81,6 +81,7 @@ pub async fn set(
         first_byte: patience,
         is_lateness_telling: true,
         is_stateless: false,
+        is_endless: false,
         cancel: None,
     };
     let answer = shard

@@ -215,6 +215,7 @@ async fn initialize(
         first_byte: upstream.limits.first_byte,
         is_lateness_telling: true,
         is_stateless: false,
+        is_endless: false,
         cancel: None,
     };
     let id = link.next_id().to_string();
@@ -315,6 +316,7 @@ async fn subscribe_again(shard: &Rc<ShardState>, session: &Session, to: log_leve
             first_byte: shard.upstream.limits.first_byte,
             is_lateness_telling: false,
             is_stateless: false,
+            is_endless: false,
             cancel: None,
         };
         let upstream = &shard.upstream;
@@ -366,6 +368,7 @@ pub async fn end(
         first_byte: Duration::from_secs(5),
         is_lateness_telling: false,
         is_stateless: false,
+        is_endless: false,
         cancel: None,
     };
     let request = request::delete(backend, session_id, version, client_head);

@@ -86,6 +86,7 @@ async fn send(
         first_byte: patience,
         is_lateness_telling: false,
         is_stateless: false,
+        is_endless: false,
         cancel: None,
     };
     let target = &to.place.backend().target;

@@ -397,6 +397,7 @@ impl Lister<'_, '_> {
             first_byte: patience,
             is_lateness_telling: true,
             is_stateless,
+            is_endless: false,
             cancel: Some(&self.entry.cancel),
         };
         self.entry.add_leg(Leg {
