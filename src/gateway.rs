@@ -39,7 +39,9 @@ use crate::{
     session::{IdKeys, SessionTable, TableLimits, streams::EventBudget},
     settings::{IoDriver, Redis, Settings, StoreSource},
     shard_state::{ShardState, ToShard},
-    stateless::{self, Standings, generations::Generations, hub::Hub, permits::Permits},
+    stateless::{
+        self, Standings, generations::Generations, held::HeldCalls, hub::Hub, permits::Permits,
+    },
     telemetry::{Latency, Numbers},
     upstream::{
         Upstream,
@@ -366,6 +368,7 @@ async fn drain_now(state: &Rc<ShardState>, limit: Duration) {
     while state.shard.gate.pass_count() > 0 && started.elapsed() < limit {
         shards::sleep(Duration::from_millis(5)).await;
     }
+    state.held.clear();
     let sessions = state.sessions.borrow_mut().drain();
     for session in &sessions {
         open::end_all(state, session);
@@ -502,6 +505,7 @@ fn build(
             share(settings.protocols.subscriptions_max),
             settings.protocols.subscriptions_per_principal_max,
         )),
+        held: HeldCalls::default(),
         hub: Hub::default(),
         generations,
         bridged: Rc::new(Permits::new(

@@ -1,6 +1,7 @@
 //! Replies to clients: heads, bodies, streams, over the client's own connection or over the ring to
 //! the shard that has it.
 
+pub mod flow;
 pub mod heard;
 pub mod relay;
 pub mod stream;

@@ -11,7 +11,7 @@ pub mod state;
 pub mod streams;
 pub mod table;
 
-pub use asked::AskedTable;
+pub use asked::{Answer, Answers, AskedTable};
 pub use calls::Calls;
 pub use id::{IdKeys, SessionId};
 pub use state::{BackendLink, BackendSession, Place, Session};

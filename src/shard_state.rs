@@ -19,7 +19,7 @@ use crate::{
     route::cursor::CursorKey,
     session::{IdKeys, SessionTable, streams::EventBudget},
     settings::{FailMode, Settings},
-    stateless::{Standings, generations::Generations, hub::Hub, permits::Permits},
+    stateless::{Standings, generations::Generations, held::HeldCalls, hub::Hub, permits::Permits},
     telemetry::{Latency, Numbers},
     upstream::{Upstream, farewell::Farewells, health::TargetHealth, resolve},
 };
@@ -75,6 +75,8 @@ pub struct ShardState {
     pub standings: Standings,
     /// Those under way.
     pub stateless_requests: Rc<Permits>,
+    /// Calls that wait for a client without a session.
+    pub held: HeldCalls,
     /// Open `subscriptions/listen` streams.
     pub subscriptions: Rc<Permits>,
     /// Who listens.
@@ -162,5 +164,6 @@ impl ShardState {
             .sweep(now, self.upstream.limits.idle_ms_max);
         self.configs.sweep(now);
         self.standings.sweep();
+        self.held.sweep(now);
     }
 }

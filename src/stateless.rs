@@ -11,6 +11,7 @@ pub mod bridge;
 pub mod discover;
 pub mod fault;
 pub mod generations;
+pub mod held;
 pub mod hub;
 pub mod listen;
 pub mod permits;

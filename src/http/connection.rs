@@ -21,6 +21,7 @@ use crate::{
     request::{self, Request},
     session::SessionId,
     shard_state::ShardState,
+    stateless::held,
     steer::{self, ConnectionHistory, Decision},
 };
 
@@ -255,6 +256,9 @@ impl Connection {
     fn steer(&mut self, request: &Request) -> Steered {
         let shard = &self.shard;
         let (me, slots) = (shard.shard.id, &shard.shard.slots);
+        if let Some(owner) = held::holder(&self.shard, request) {
+            return Steered::There(owner);
+        }
         let session = request.session_id;
         // What a session of this shard asks needs no second look.
         let may_open = session.is_none_or(|id| slots.owner_of(id.as_bytes()) != me);

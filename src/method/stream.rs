@@ -11,7 +11,7 @@ use crate::{
     mcp::version::Version,
     preflight,
     refusal::Refusal,
-    reply::{ClientGone, Reply, stream::RETRY_MS},
+    reply::{ClientGone, Reply, flow::RETRY_MS},
     request::{Caller, gone_is_fine, session_of},
     session::{
         Session,

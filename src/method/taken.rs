@@ -72,6 +72,11 @@ impl Taker<'_, '_> {
             self.shard.numbers.client_answers_unknown.add(1);
             return;
         };
+        if let Some((answers, index)) = asked.waiter {
+            let result = self.message.result.map(|span| span.slice(self.body));
+            answers.put(index, result.map(Box::from));
+            return;
+        }
         let mut edits = Edits::default();
         edits.put_copy(id, &asked.backend_id);
         let to = Listener {

@@ -13,7 +13,8 @@ use crate::{
     mcp::{
         edits::Edits,
         json,
-        reply_scan::{ReplyKind, ReplyScan},
+        profile::META_PREFIX,
+        reply_scan::{ReplyKind, ReplyScan, scan_reply},
     },
     route::rewrite,
     session::{Session, calls::ClientCall},
@@ -43,24 +44,87 @@ pub struct Ear<'a> {
     pub level: Option<&'static str>,
 }
 
+/// What is to be done about something heard.
+#[derive(Debug)]
+pub enum Heard {
+    /// Nothing, or it is done.
+    Nothing,
+    /// This is to be said to the client, on the stream that corresponds to the one it was heard on:
+    /// the call's, or a GET stream.
+    Message(Vec<u8>),
+    /// The client is to be asked, and has no session to be asked in.
+    Question(Question),
+}
+
+/// What a backend asks a client that has no session.
+#[derive(Debug)]
+pub struct Question {
+    /// The backend's id of it, raw.
+    pub backend_id: Box<[u8]>,
+    /// What it wants.
+    pub method: Box<[u8]>,
+    /// Its parameters in the client's terms, raw.
+    pub params: Option<Box<[u8]>>,
+}
+
+impl From<Option<Vec<u8>>> for Heard {
+    fn from(message: Option<Vec<u8>>) -> Self {
+        message.map_or(Self::Nothing, Self::Message)
+    }
+}
+
+impl Heard {
+    /// The message, if it is one.
+    pub fn into_message(self) -> Option<Vec<u8>> {
+        match self {
+            Self::Message(message) => Some(message),
+            Self::Nothing | Self::Question(_) => None,
+        }
+    }
+}
+
 impl Ear<'_> {
-    /// What is to be said to the client on the stream that corresponds to the one this was heard
-    /// on: the call's, or a GET stream.
-    pub fn hear(
-        &self,
-        data: &[u8],
-        scan: &ReplyScan,
-        call: Option<&ClientCall>,
-    ) -> Option<Vec<u8>> {
+    /// What is to be done.
+    pub fn hear(&self, data: &[u8], scan: &ReplyScan, call: Option<&ClientCall>) -> Heard {
         let method = scan.method.map_or(&b""[..], |span| span.slice(data));
-        if !self.session.has_client() {
-            return self.of_request(method, data, scan, call);
-        }
-        match (scan.kind, scan.id) {
-            (ReplyKind::Notification, _) => self.notification(method, data, scan, call),
-            (ReplyKind::Request, Some(id)) => self.request(method, data, scan, id),
+        let has_client = self.session.has_client();
+        let message = match (scan.kind, scan.id) {
+            (ReplyKind::Notification, _) if has_client => {
+                self.notification(method, data, scan, call)
+            }
+            (ReplyKind::Notification, _) => self.of_request(method, data, scan, call),
+            // A stateless backend has no business to ask.
+            (ReplyKind::Request, _) if self.from.open.version.is_stateless() => None,
+            (ReplyKind::Request, Some(id)) if has_client => self.request(method, data, scan, id),
+            (ReplyKind::Request, Some(id)) => return self.question(method, data, scan, id),
             _ => None,
+        };
+        message.into()
+    }
+
+    /// A request to a client that has no session: it is asked by the result of its own request.
+    fn question(&self, method: &[u8], data: &[u8], scan: &ReplyScan, id: Span) -> Heard {
+        let (session, from) = (self.session, self.from.clone());
+        let raw_id = id.slice(data);
+        let is_known = matches!(
+            method,
+            b"elicitation/create" | b"sampling/createMessage" | b"roots/list"
+        );
+        if method == b"ping" {
+            say::pong(self.shard, session, from, raw_id);
+            return Heard::Nothing;
         }
+        if !is_known || !session.can_be_asked(method) {
+            say::refuse(self.shard, session, from, raw_id, METHOD_NOT_FOUND);
+            return Heard::Nothing;
+        }
+        let exposed = self.exposed(data, scan, &[]);
+        let params = scan_reply(&exposed).ok().and_then(|scan| scan.params);
+        Heard::Question(Question {
+            backend_id: raw_id.into(),
+            method: method.into(),
+            params: params.map(|span| span.slice(&exposed).into()),
+        })
     }
 
     /// What a client without a session hears on the stream of its request: what belongs to that
@@ -72,31 +136,19 @@ impl Ear<'_> {
         scan: &ReplyScan,
         call: Option<&ClientCall>,
     ) -> Option<Vec<u8>> {
-        match (scan.kind, scan.id) {
-            (ReplyKind::Notification, _) => match method {
-                b"notifications/progress" => self.progress(data, scan, call),
-                b"notifications/message" => {
-                    let level = member(data, scan, "level").map(|span| span.slice(data));
-                    let is_wanted = log_level::is_at_least(level, self.level?);
-                    is_wanted.then(|| self.exposed(data, scan, &[]))
-                }
-                b"notifications/cancelled"
-                | b"notifications/resources/updated"
-                | b"notifications/tools/list_changed"
-                | b"notifications/resources/list_changed"
-                | b"notifications/prompts/list_changed" => None,
-                _ => Some(self.exposed(data, scan, &[])),
-            },
-            // Only a backend with sessions may ask, and this client cannot be asked.
-            (ReplyKind::Request, Some(id)) if !self.from.open.version.is_stateless() => {
-                let (session, from) = (self.session, self.from.clone());
-                match method {
-                    b"ping" => say::pong(self.shard, session, from, id.slice(data)),
-                    _ => say::refuse(self.shard, session, from, id.slice(data), METHOD_NOT_FOUND),
-                }
-                None
+        match method {
+            b"notifications/progress" => self.progress(data, scan, call),
+            b"notifications/message" => {
+                let level = member(data, scan, "level").map(|span| span.slice(data));
+                let is_wanted = log_level::is_at_least(level, self.level?);
+                is_wanted.then(|| self.exposed(data, scan, &[]))
             }
-            _ => None,
+            b"notifications/cancelled"
+            | b"notifications/resources/updated"
+            | b"notifications/tools/list_changed"
+            | b"notifications/resources/list_changed"
+            | b"notifications/prompts/list_changed" => None,
+            _ => Some(self.exposed(data, scan, &[])),
         }
     }
 
@@ -225,6 +277,13 @@ impl Ear<'_> {
     fn applied(&self, data: &[u8], scan: &ReplyScan, mut edits: Edits) -> Vec<u8> {
         let place = &self.from.place;
         let (host, index) = (&place.host, place.index);
+        if self.from.open.version.is_stateless()
+            && self.session.has_client()
+            && let Some(meta) = member(data, scan, "_meta")
+        {
+            // Which subscription it belongs to is between the backend and us.
+            edits.drop_members(data, meta, |key| key.starts_with(META_PREFIX));
+        }
         if scan.kind == ReplyKind::Request {
             rewrite::expose_request(host, index, data, scan, &mut edits);
         } else {

@@ -14,7 +14,11 @@ use crate::{
         revision,
     },
     method::call::tool_error,
-    reply::{ClientGone, Reply, stream::Stream},
+    reply::{
+        ClientGone, Reply,
+        flow::Flow,
+        stream::{Parked, Source, Stream},
+    },
     route::rewrite,
     session::{Session, calls::ClientCall},
     shard_state::ShardState,
@@ -73,19 +77,30 @@ impl From<ClientGone> for Cut {
     }
 }
 
-/// Relays the reply whose head has arrived in `exchange`. The exchange ends with it. Says whether
-/// it was a result or an error.
+/// What became of a reply.
+#[derive(Debug)]
+pub enum Relayed {
+    /// It was said to the client: a result or an error.
+    Said(ReplyKind),
+    /// A stateless backend asks the client first: its document.
+    Asked(Box<[u8]>),
+    /// A backend with sessions asks a client that has none: the stream goes on once it has
+    /// answered.
+    Parked(Box<Parked>),
+}
+
+/// Relays the reply whose head has arrived in `exchange`. The exchange ends with it, unless it is
+/// parked.
 pub async fn relay(
     shard: &Rc<ShardState>,
     call: &Call<'_>,
     mut exchange: Exchange,
-    reply: &mut Reply<'_>,
-) -> Result<ReplyKind, Cut> {
+    flow: &mut Flow<'_, '_>,
+) -> Result<Relayed, Cut> {
     let is_stateless = call.backend.open.version.is_stateless();
     match shard.upstream.form(&mut exchange, is_stateless).await? {
         ReplyForm::Json => {
             let status = exchange.head.status;
-            let mut out = shard.shard.buffers.take();
             let document = shard.upstream.document(&mut exchange).await?;
             let scan = match response_to(&document, call.upstream_id) {
                 // An HTTP error that carries no response says no more than its status.
@@ -96,20 +111,30 @@ pub async fn relay(
             if call.entry.cancel.is_cancelled() {
                 return Err(CallFault::Cancelled.into());
             }
+            let mut out = shard.shard.buffers.take();
             match verdict {
-                Verdict::Relay => write_response(reply, &mut out, &document, &scan, call, status),
-                Verdict::Replace(result) => {
-                    let body = crate::method::result(call.client_id, result.as_bytes());
-                    reply.json_head(&mut out, body.len());
-                    out.extend_from_slice(&body);
+                Verdict::Relay if !flow.has_begun() => {
+                    write_response(flow.reply(), &mut out, &document, &scan, call, status);
+                    drop(document);
+                    shard.shard.buffers.put(shard.upstream.finish(exchange));
+                    shard.shard.buffers.put(flow.reply().last(out).await?);
                 }
+                Verdict::Relay => {
+                    response(&mut out, &document, &scan, call);
+                    flow.finish(Vec::new(), out, 200).await?;
+                }
+                Verdict::Replace(result) => {
+                    let said = crate::method::result(call.client_id, result.as_bytes());
+                    flow.finish(Vec::new(), said, 200).await?;
+                }
+                Verdict::Ask => return Ok(Relayed::Asked(document.as_ref().into())),
             }
-            drop(document);
-            shard.shard.buffers.put(shard.upstream.finish(exchange));
-            shard.shard.buffers.put(reply.last(out).await?);
-            Ok(scan.kind)
+            Ok(Relayed::Said(scan.kind))
         }
-        ReplyForm::Stream => Box::pin(Stream::new(shard, call, exchange, reply).relay()).await,
+        ReplyForm::Stream => {
+            let source = Source::new(exchange, shard.upstream.limits.event_bytes_max);
+            Box::pin(Stream::new(shard, call, source, flow).relay()).await
+        }
     }
 }
 
@@ -120,6 +145,8 @@ pub enum Verdict {
     Relay,
     /// The client could not make anything of it: this result is said in its place.
     Replace(String),
+    /// It is a question to a client with a session.
+    Ask,
 }
 
 /// Judges what only stateless backends say (mcp.md 2.3, dual-profile.md 2.3).
@@ -148,8 +175,9 @@ pub fn judge(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Result<Verdi
     match profile::result_type(document, result) {
         ResultType::Complete => Ok(Verdict::Relay),
         ResultType::InputRequired if is_stateless => Ok(Verdict::Relay),
+        ResultType::InputRequired if can_be_asked_again(call.method) => Ok(Verdict::Ask),
         ResultType::Extension if is_stateless && call.knows_extensions => Ok(Verdict::Relay),
-        ResultType::InputRequired | ResultType::Extension if call.method == b"tools/call" => {
+        ResultType::Extension if call.method == b"tools/call" => {
             let text = "The tool's answer needs what this client does not support";
             Ok(Verdict::Replace(match is_stateless {
                 true => tool_error(text),
@@ -158,6 +186,11 @@ pub fn judge(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Result<Verdi
         }
         _ => Err(CallFault::ResultType),
     }
+}
+
+/// The methods whose result may be a question (mcp.md 2.8).
+fn can_be_asked_again(method: &[u8]) -> bool {
+    matches!(method, b"tools/call" | b"prompts/get" | b"resources/read")
 }
 
 /// Writes a whole JSON reply: the document in the client's terms.
@@ -248,6 +281,6 @@ fn cross(document: &[u8], scan: &ReplyScan, call: &Call<'_>, edits: &mut Edits) 
 }
 
 /// A tool's result that says why there is none, in the words of sessions.
-fn session_tool_error(text: &str) -> String {
+pub fn session_tool_error(text: &str) -> String {
     serde_json::json!({"content": [{"type": "text", "text": text}], "isError": true}).to_string()
 }

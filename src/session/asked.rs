@@ -1,7 +1,9 @@
 //! What backends have asked the client and it has not answered yet, under ids of ours (mcp.md 3.4,
 //! 2): each backend numbers its requests for itself.
 
-use std::rc::Rc;
+use std::{cell::RefCell, rc::Rc};
+
+use shards::notify::Notify;
 
 use crate::session::{
     calls::is_decimal_of,
@@ -24,6 +26,46 @@ pub struct Asked {
     pub backend_id: Box<[u8]>,
     /// Its own progress token, raw; ours is the id.
     pub progress_token: Option<Box<[u8]>>,
+    /// Who waits for the answer, when it is not the backend itself, and which one it is.
+    pub waiter: Option<(Rc<Answers>, usize)>,
+}
+
+/// Answers of the client that somebody here waits for.
+#[derive(Debug)]
+pub struct Answers {
+    got: RefCell<Vec<Option<Answer>>>,
+    changed: Notify,
+}
+
+/// An answer: the raw result, or nothing, because it was an error.
+pub type Answer = Option<Box<[u8]>>;
+
+impl Answers {
+    /// None of so many is there yet.
+    pub fn new(count: usize) -> Self {
+        Self {
+            got: RefCell::new(vec![None; count]),
+            changed: Notify::default(),
+        }
+    }
+
+    /// One is there.
+    pub fn put(&self, index: usize, answer: Answer) {
+        if let Some(place) = self.got.borrow_mut().get_mut(index) {
+            *place = Some(answer);
+        }
+        self.changed.notify();
+    }
+
+    /// All of them, once they are there.
+    pub fn all(&self) -> Option<Vec<Answer>> {
+        self.got.borrow().iter().cloned().collect()
+    }
+
+    /// Waits until one more is there.
+    pub async fn changed(&self) {
+        self.changed.wait().await;
+    }
 }
 
 /// The unanswered requests of one session.
@@ -42,6 +84,27 @@ impl AskedTable {
         backend_id: &[u8],
         progress_token: Option<&[u8]>,
     ) -> Option<u64> {
+        self.add(place, open, backend_id, progress_token, None)
+    }
+
+    /// Takes down a question of the gateway's own on behalf of a backend.
+    pub fn ask_for(
+        &mut self,
+        place: &Place,
+        open: &Rc<OpenBackend>,
+        waiter: (Rc<Answers>, usize),
+    ) -> Option<u64> {
+        self.add(place, open, b"", None, Some(waiter))
+    }
+
+    fn add(
+        &mut self,
+        place: &Place,
+        open: &Rc<OpenBackend>,
+        backend_id: &[u8],
+        progress_token: Option<&[u8]>,
+        waiter: Option<(Rc<Answers>, usize)>,
+    ) -> Option<u64> {
         if self.entries.len() >= ASKED_MAX {
             return None;
         }
@@ -53,6 +116,7 @@ impl AskedTable {
             open: open.clone(),
             backend_id: backend_id.into(),
             progress_token: progress_token.map(Box::from),
+            waiter,
         });
         Some(self.last_id)
     }

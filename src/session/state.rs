@@ -5,7 +5,7 @@ use std::{
     rc::Rc,
 };
 
-use shards::notify::Event;
+use shards::notify::{Event, Notify};
 
 use crate::{
     config::compiled::{Backend, VirtualHost},
@@ -114,6 +114,8 @@ pub struct BackendSession {
     pub last_fault: Cell<Option<CallFault>>,
     /// Somebody listens to its own event stream; fired when that is open, or cannot be.
     pub listening: RefCell<Option<Rc<Event>>>,
+    /// What the listener is to listen to is another: subscriptions of a stateless backend.
+    pub relisten: Notify,
     /// The id of the last event heard there, to go on from.
     pub heard: RefCell<Option<Box<[u8]>>>,
 }
@@ -164,6 +166,7 @@ impl BackendSession {
             link: RefCell::new(BackendLink::Closed),
             last_fault: Cell::new(None),
             listening: RefCell::default(),
+            relisten: Notify::default(),
             heard: RefCell::default(),
         }
     }
@@ -317,7 +320,7 @@ mod tests {
     #[test]
     fn an_idle_session_is_small() {
         assert!(size_of::<Session>() <= 600, "{}", size_of::<Session>());
-        assert!(size_of::<BackendSession>() <= 96);
+        assert!(size_of::<BackendSession>() <= 128);
         assert!(size_of::<OpenBackend>() <= 160);
     }
 

@@ -28,6 +28,21 @@ pub const OPEN_PATIENCE: Duration = Duration::from_secs(2);
 /// Families that need nothing said before.
 const FAMILIES: [&str; 4] = ["tools", "prompts", "resources", "completions"];
 
+/// The client, as its request says.
+#[derive(Debug, Clone, Copy)]
+pub struct Client<'a> {
+    /// `clientInfo`, raw.
+    pub info: Option<&'a [u8]>,
+    /// What it can do, raw.
+    pub capabilities: &'a [u8],
+}
+
+/// Whoever asks on the gateway's own account.
+pub const NOBODY: Client<'static> = Client {
+    info: None,
+    capabilities: b"{}",
+};
+
 /// One request's backend session. It ends when this is dropped.
 pub struct Bridged {
     shard: Rc<ShardState>,
@@ -36,6 +51,12 @@ pub struct Bridged {
     /// Its part with that backend.
     pub link: Rc<BackendSession>,
     _permit: Permit,
+}
+
+impl std::fmt::Debug for Bridged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bridged").finish_non_exhaustive()
+    }
 }
 
 impl Bridged {
@@ -47,6 +68,7 @@ impl Bridged {
         shard: &Rc<ShardState>,
         caller: &Caller<'_>,
         index: usize,
+        client: Client<'_>,
     ) -> Result<Self, BridgeFault> {
         let principal = &caller.principal;
         let own = (!principal.anonymous).then_some(&principal.fingerprint);
@@ -57,8 +79,8 @@ impl Bridged {
             NewSession {
                 kind: SessionKind::Bridged,
                 version: Version::V2026_07_28,
-                client_info: None,
-                client_capabilities: b"{}",
+                client_info: client.info,
+                client_capabilities: client.capabilities,
             },
         )
         .map_err(BridgeFault::Refused)?;
@@ -118,7 +140,7 @@ pub async fn capabilities(
     caller: &Caller<'_>,
     index: usize,
 ) -> Result<Rc<OpenBackend>, CallFault> {
-    let bridged = Bridged::open(shard, caller, index).await;
+    let bridged = Bridged::open(shard, caller, index, NOBODY).await;
     let bridged = bridged.map_err(|fault| match fault {
         BridgeFault::Backend(fault) => fault,
         BridgeFault::TooMany | BridgeFault::Refused(_) => CallFault::Busy,

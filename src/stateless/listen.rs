@@ -226,6 +226,7 @@ impl Ear<'_, '_> {
             .collect();
         shards::spawn(async move {
             let on = |said: Said<'_>| match said {
+                Said::Open => {}
                 Said::Notification(data, scan) => {
                     if is_list_changed(data, scan) {
                         shard.generations.bump(place.backend());

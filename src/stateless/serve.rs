@@ -12,7 +12,7 @@ use crate::{
     request::Caller,
     route::family::Family,
     shard_state::ShardState,
-    stateless::{Standing, StatelessFault, admit, discover, listen, permits::Permit},
+    stateless::{Standing, StatelessFault, admit, discover, held, listen, permits::Permit},
 };
 
 /// Methods of older revisions that this one has not (mcp.md 2.11): no backend is asked.
@@ -71,6 +71,12 @@ pub async fn serve(
         Work::Call(aim) => {
             if aim == Aim::Only && !Box::pin(has_extensions(shard, caller, &standing)).await {
                 return Err(refused(StatelessFault::Method));
+            }
+            if let Some(handle) = held::handle_in(message, body)
+                && shard.id_keys.is_genuine(&handle)
+            {
+                let resume = held::resume(shard, caller, message, handle, started, reply);
+                return Box::pin(resume).await;
             }
             method::call::call(
                 shard,

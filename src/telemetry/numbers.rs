@@ -30,6 +30,8 @@ numbers! {
     stateless => "shardgate_stateless_requests_total",
     /// Stateless requests bridged to a backend with sessions.
     bridged => "shardgate_stateless_bridged_total",
+    /// Calls held while their client, which has no session, is asked something.
+    calls_held => "shardgate_calls_held_total",
     /// Lists answered from what a shard remembered.
     lists_cached => "shardgate_lists_cached_total",
     /// Tools left out of a list because of an invalid x-mcp-header.

@@ -13,6 +13,7 @@ use crate::{
     http::{ContentKind, Encoding, sse::EventParser},
     mcp::reply_scan::scan_reply,
     reply::heard::Ear,
+    route::family::Family,
     session::{BackendSession, Place, Session},
     shard_state::ShardState,
     upstream::{
@@ -21,6 +22,7 @@ use crate::{
         request,
         rpc::is_message,
         say,
+        subscribe::{self, Said, Wants},
     },
 };
 
@@ -61,7 +63,6 @@ pub fn start(shard: &Rc<ShardState>, session: &Rc<Session>) -> Vec<Rc<Event>> {
             },
             link,
             deserted: RefCell::new(deserted.clone()),
-            ready,
         };
         spawn(async move {
             if listener.run().await != Heard::Nothing {
@@ -73,6 +74,24 @@ pub fn start(shard: &Rc<ShardState>, session: &Rc<Session>) -> Vec<Rc<Event>> {
         });
     }
     all
+}
+
+/// Has the stream of a stateless backend opened anew, because what its session's client wants to hear
+/// of it is another. The event says when it is open, or cannot be; `None`: nobody listens.
+pub fn anew(
+    shard: &Rc<ShardState>,
+    session: &Rc<Session>,
+    link: &Rc<BackendSession>,
+) -> Option<Rc<Event>> {
+    let is_listened_to = link.listening.borrow().is_some();
+    if is_listened_to {
+        let ready = Rc::new(Event::default());
+        *link.listening.borrow_mut() = Some(ready.clone());
+        link.relisten.notify();
+        return Some(ready);
+    }
+    start(shard, session);
+    link.listening.borrow().clone()
 }
 
 /// How listening to one stream ended.
@@ -95,18 +114,27 @@ struct Listener {
     from: say::Listener,
     link: Rc<BackendSession>,
     deserted: RefCell<Rc<Event>>,
-    ready: Rc<Event>,
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        self.is_ready();
         *self.link.listening.borrow_mut() = None;
-        self.ready.fire();
     }
 }
 
 impl Listener {
+    /// The stream is open, or cannot be.
+    fn is_ready(&self) {
+        if let Some(ready) = &*self.link.listening.borrow() {
+            ready.fire();
+        }
+    }
+
     async fn run(&self) -> Heard {
+        if self.from.open.version.is_stateless() {
+            return self.run_stateless().await;
+        }
         let mut pause_ms = PAUSE_MS.0;
         loop {
             if !self.is_current() {
@@ -119,7 +147,7 @@ impl Listener {
                 }
                 Err(heard) => heard,
             };
-            self.ready.fire();
+            self.is_ready();
             let Heard::End(retry_ms) = heard else {
                 return heard;
             };
@@ -130,6 +158,79 @@ impl Listener {
             }
             pause_ms = (pause_ms * 2).min(PAUSE_MS.1);
         }
+    }
+
+    /// The same at a backend without sessions: it is told what is wanted, and told again when that
+    /// changes.
+    async fn run_stateless(&self) -> Heard {
+        loop {
+            let (place, open) = (&self.from.place, &self.from.open);
+            let wants = Wants {
+                tools: true,
+                prompts: true,
+                resources: true,
+                uris: self.session.subscriptions_at(&place.backend().key),
+                tasks: Vec::new(),
+            };
+            let wants = subscribe::offered(open, wants);
+            let unwanted = Rc::new(Event::default());
+            if wants.is_empty() {
+                self.is_ready();
+            } else {
+                self.listen_for(wants, unwanted.clone());
+            }
+            let left = pin!(self.is_unheard());
+            let other = pin!(self.link.relisten.wait());
+            let is_left = matches!(select(left, other).await, Either::Left(_));
+            unwanted.fire();
+            if is_left {
+                return Heard::Deserted;
+            }
+            if !self.is_current() {
+                return Heard::Lost;
+            }
+        }
+    }
+
+    fn listen_for(&self, wants: Wants, unwanted: Rc<Event>) {
+        let (shard, session) = (self.shard.clone(), self.session.clone());
+        let (from, link) = (self.from.clone(), self.link.clone());
+        // It outlives this request, so its head does not go along.
+        let head = self.session.opening_head.clone();
+        spawn(async move {
+            let ear = Ear {
+                shard: &shard,
+                session: &session,
+                from: &from,
+                level: None,
+            };
+            let is_ready = || {
+                if let Some(ready) = &*link.listening.borrow() {
+                    ready.fire();
+                }
+            };
+            let on = |said: Said<'_>| match said {
+                Said::Open => is_ready(),
+                Said::Notification(data, scan) => {
+                    if let Some(message) = ear.hear(data, scan, None).into_message() {
+                        session.streams.push(&message);
+                    }
+                }
+                Said::Gap => {
+                    session.learned.take();
+                    shard.generations.bump(from.place.backend());
+                    for family in [Family::Tools, Family::Prompts, Family::Resources] {
+                        if let Some(method) = family.changed().filter(|_| wants.is_family(family)) {
+                            let message = format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#);
+                            session.streams.post(message.as_bytes());
+                        }
+                    }
+                }
+            };
+            let (place, open) = (&from.place, &from.open);
+            subscribe::listen(&shard, place, open, &head, &wants, &unwanted, on).await;
+            is_ready();
+        });
     }
 
     /// Waits until the session's client has not listened for a while: one that changes its
@@ -200,7 +301,7 @@ impl Listener {
     async fn hear(&self, mut exchange: Exchange) -> Heard {
         // Silence is what such a stream is made of.
         exchange.link.deadline().disarm();
-        self.ready.fire();
+        self.is_ready();
         let limits = &self.shard.upstream.limits;
         let mut parser = EventParser::new(limits.event_bytes_max);
         let mut piece = Vec::new();
@@ -240,7 +341,7 @@ impl Listener {
                 let Ok(scan) = scan_reply(event.data) else {
                     return;
                 };
-                if let Some(message) = ear.hear(event.data, &scan, None) {
+                if let Some(message) = ear.hear(event.data, &scan, None).into_message() {
                     self.session.streams.push(&message);
                 }
             });

@@ -29,6 +29,9 @@ use crate::{
 /// Pauses before a stream that ended is opened again, ms: first and longest.
 const PAUSE_MS: (u64, u64) = (1_000, 30_000);
 
+/// The first thing a backend says.
+const ACKNOWLEDGED: &[u8] = b"notifications/subscriptions/acknowledged";
+
 /// What a listener wants to hear of one backend, in the backend's own names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wants {
@@ -102,6 +105,8 @@ impl Wants {
 /// What is heard.
 #[derive(Debug)]
 pub enum Said<'a> {
+    /// The stream is open, and heard from here on.
+    Open,
     /// A notification.
     Notification(&'a [u8], &'a ReplyScan),
     /// Something may have been missed.
@@ -228,7 +233,9 @@ async fn hear(
             let Ok(scan) = scan_reply(event.data) else {
                 return;
             };
+            let method = scan.method.map_or(&b""[..], |span| span.slice(event.data));
             match scan.kind {
+                ReplyKind::Notification if method == ACKNOWLEDGED => on(Said::Open),
                 ReplyKind::Notification => on(Said::Notification(event.data, &scan)),
                 // Its graceful end (mcp.md 2.7).
                 ReplyKind::Result | ReplyKind::Error => is_over = true,
@@ -241,22 +248,28 @@ async fn hear(
     }
 }
 
+/// Whether a stateless backend tells when a resource is another.
+pub fn takes_uris(open: &OpenBackend) -> bool {
+    says(open, "resources", "subscribe")
+}
+
+fn says(open: &OpenBackend, family: &str, flag: &str) -> bool {
+    let capabilities = &*open.capabilities;
+    json::member(capabilities, family).is_some_and(|family| {
+        let family = family.slice(capabilities);
+        json::member(family, flag).is_some_and(|value| value.slice(family) == b"true")
+    })
+}
+
 /// What a backend offers of what is wanted.
 pub fn offered(open: &OpenBackend, mut wants: Wants) -> Wants {
     if !open.version.is_stateless() {
         return Wants::default();
     }
-    let says = |family: &str, flag: &str| {
-        let family = json::member(&open.capabilities, family);
-        family.is_some_and(|family| {
-            let family = family.slice(&open.capabilities);
-            json::member(family, flag).is_some_and(|value| value.slice(family) == b"true")
-        })
-    };
-    wants.tools &= says("tools", "listChanged");
-    wants.prompts &= says("prompts", "listChanged");
-    wants.resources &= says("resources", "listChanged");
-    if !says("resources", "subscribe") {
+    wants.tools &= says(open, "tools", "listChanged");
+    wants.prompts &= says(open, "prompts", "listChanged");
+    wants.resources &= says(open, "resources", "listChanged");
+    if !takes_uris(open) {
         wants.uris.clear();
     }
     wants

@@ -17,7 +17,7 @@ use crate::{
         state::{OpenBackend, SessionKind},
     },
     shard_state::ShardState,
-    stateless::bridge::{BridgeFault, Bridged},
+    stateless::bridge::{BridgeFault, Bridged, NOBODY},
     upstream::{
         CallFault,
         exchange::{Manner, Repeat},
@@ -337,7 +337,7 @@ impl Lister<'_, '_> {
             return Ok(None);
         }
         if bridged.is_none() {
-            let opened = Bridged::open(self.shard, self.caller, index).await;
+            let opened = Bridged::open(self.shard, self.caller, index, NOBODY).await;
             *bridged = Some(opened.map_err(|fault| match fault {
                 BridgeFault::Backend(fault) => fault,
                 BridgeFault::TooMany | BridgeFault::Refused(_) => CallFault::Busy,

@@ -1,0 +1,339 @@
+//! The attempts of one call: the request in the backend's terms, its reply, and what may be tried
+//! again.
+
+use std::{
+    pin::pin,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::{Either, select};
+use shards::deadline::now_ms;
+
+use super::rounds::{self, Round};
+use crate::{
+    mcp::{
+        edits::Edits,
+        envelope::Envelope,
+        json, mirror,
+        profile::{self, Asker},
+    },
+    method::{id_of, list, taken},
+    reply::{
+        flow::Flow,
+        relay::{Call, Cut, Relayed, relay},
+    },
+    request::Caller,
+    route::{names::Route, rewrite},
+    session::{
+        BackendSession, Place, Session,
+        calls::{ClientCall, Leg},
+        state::OpenBackend,
+    },
+    shard_state::ShardState,
+    upstream::{
+        CallFault, Exchange,
+        exchange::{Manner, Repeat},
+        log_level, open, request,
+        say::Listener,
+        target::Target,
+    },
+};
+
+/// How long a client without a session is not watched for leaving: most calls are over by then.
+const WATCH_AFTER: Duration = Duration::from_millis(20);
+
+/// What every attempt of one call shares.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt<'a, 'b> {
+    /// The shard.
+    pub shard: &'a Rc<ShardState>,
+    /// Who asks.
+    pub caller: &'a Caller<'b>,
+    /// By which session.
+    pub session: &'a Rc<Session>,
+    /// Its part with the backend.
+    pub link: &'a Rc<BackendSession>,
+    /// What a stateless backend can do.
+    pub known: Option<&'a Rc<OpenBackend>>,
+    /// Where it goes.
+    pub route: &'a Route<'a>,
+    /// The request.
+    pub message: &'a Envelope,
+    /// Its method.
+    pub method: &'a [u8],
+    /// Its entry in the session's table.
+    pub entry: &'a Rc<ClientCall>,
+    /// Whether it may be sent twice.
+    pub repeat: Repeat,
+}
+
+impl Attempt<'_, '_> {
+    /// Asks the backend until there is an outcome.
+    pub async fn run_to_end(
+        &self,
+        started: Instant,
+        flow: &mut Flow<'_, '_>,
+    ) -> Result<Relayed, Cut> {
+        let shard = self.shard;
+        let mut is_second = false;
+        let mut rounds = 0;
+        let mut retry: Option<Vec<u8>> = None;
+        loop {
+            let opened = match self.known.cloned().or_else(|| self.link.open()) {
+                Some(opened) => opened,
+                None => {
+                    let patience = shard.upstream.limits.first_byte;
+                    let place = (&self.caller.host, self.route.backend);
+                    let opening = open::ensure(shard, self.session, place, self.link, patience);
+                    Box::pin(opening).await?
+                }
+            };
+            if opened.version.is_stateless() && self.method == b"tools/call" {
+                self.check_mirrored(&opened).await?;
+            }
+            match self.run(&opened, retry.as_deref(), started, flow).await {
+                Ok(Relayed::Asked(document)) => {
+                    // What the client says goes back with the same request (mcp.md 2.8).
+                    rounds += 1;
+                    match Box::pin(rounds::ask(self, &opened, &document, rounds, flow)).await? {
+                        Round::Again(answers) => retry = Some(answers),
+                        Round::Over(kind) => return Ok(Relayed::Said(kind)),
+                    }
+                }
+                Err(Cut::Backend(CallFault::HeaderMismatch)) if !is_second => {
+                    // What it wants mirrored is not what its list said (mcp.md 2.2).
+                    is_second = true;
+                    opened.mirrored.begin(0);
+                }
+                Err(Cut::Backend(CallFault::SessionLost)) if !is_second => {
+                    is_second = true;
+                    self.link.forget(&opened);
+                    shard.numbers.backend_reopened.add(1);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The same for a client whose leaving is its cancellation (mcp.md 2.6). A call that is over
+    /// soon is not worth a look.
+    pub async fn run_watched(
+        &self,
+        started: Instant,
+        flow: &mut Flow<'_, '_>,
+    ) -> Result<Relayed, Cut> {
+        let outcome = self.run_to_end(started, flow).await;
+        if matches!(outcome, Err(Cut::Client)) || self.entry.cancel.is_cancelled() {
+            self.shard.numbers.calls_cancelled.add(1);
+            return Err(Cut::Client);
+        }
+        outcome
+    }
+
+    /// What arguments the tool wants mirrored must be known before it is called, and be as the
+    /// caller has mirrored them.
+    async fn check_mirrored(&self, open: &Rc<OpenBackend>) -> Result<(), Cut> {
+        if open.mirrored.is_stale(now_ms()) {
+            let index = self.route.backend;
+            let (shard, caller, session) = (self.shard, self.caller, self.session);
+            Box::pin(list::learn_mirrored(shard, caller, session, index, open)).await;
+        }
+        if self.session.has_client() {
+            return Ok(());
+        }
+        let headers = open.mirrored.of(&self.route.original);
+        let arguments = self
+            .message
+            .arguments
+            .map(|span| span.slice(self.caller.body));
+        let head = self.caller.request.head_bytes();
+        match headers.is_none_or(|own| mirror::check_params(head, &own, arguments).is_ok()) {
+            true => Ok(()),
+            false => Err(Cut::Headers("Mcp-Param")),
+        }
+    }
+
+    /// The reply's head, unless the client leaves before it is there.
+    async fn exchange(
+        &self,
+        target: &Rc<Target>,
+        http: Vec<u8>,
+        manner: Manner<'_>,
+        flow: &mut Flow<'_, '_>,
+    ) -> Result<(Exchange, Vec<u8>), CallFault> {
+        let buffer = self.shard.shard.buffers.take();
+        let mut exchange = pin!(self.shard.upstream.exchange(target, http, manner, buffer));
+        if self.session.has_client() {
+            return exchange.await;
+        }
+        let pause = pin!(shards::sleep(WATCH_AFTER));
+        if let Either::Left((outcome, _)) = select(&mut exchange, pause).await {
+            return outcome;
+        }
+        if let Either::Left((outcome, _)) = select(&mut exchange, pin!(flow.client_left())).await {
+            return outcome;
+        }
+        taken::abandon(self.shard, self.entry, self.caller.request.head_bytes());
+        exchange.await
+    }
+
+    async fn run(
+        &self,
+        open: &Rc<OpenBackend>,
+        retry: Option<&[u8]>,
+        started: Instant,
+        flow: &mut Flow<'_, '_>,
+    ) -> Result<Relayed, Cut> {
+        let shard = self.shard;
+        let next_id = self.link.next_id();
+        let mut upstream_id = Vec::with_capacity(20);
+        request::decimal(&mut upstream_id, next_id);
+        let backend = Listener {
+            place: Place {
+                host: self.caller.host.clone(),
+                index: self.route.backend,
+            },
+            open: open.clone(),
+        };
+        let http = self.request(open, &upstream_id, retry);
+        self.entry.add_leg(Leg {
+            place: backend.place.clone(),
+            open: open.clone(),
+            upstream_id: next_id,
+        });
+        let manner = Manner {
+            repeat: self.repeat,
+            first_byte: shard.upstream.limits.first_byte,
+            is_lateness_telling: false,
+            is_stateless: open.version.is_stateless(),
+            is_endless: false,
+            cancel: Some(&self.entry.cancel),
+        };
+        let sent = Instant::now();
+        let target = &backend.place.backend().target;
+        let (exchange, http) = match self.exchange(target, http, manner, flow).await {
+            Ok(both) => both,
+            Err(fault) => {
+                self.entry.end_leg(open, next_id);
+                return Err(fault.into());
+            }
+        };
+        let upstream_us = micros(sent);
+        shard.shard.buffers.put(http);
+        let call = Call {
+            session: self.session,
+            backend: &backend,
+            method: self.method,
+            client_id: id_of(self.caller, self.message),
+            upstream_id: &upstream_id,
+            entry: self.entry,
+            client_head: self.caller.request.head_bytes(),
+            knows_extensions: self.knows_extensions(),
+            is_private: !self.caller.principal.anonymous,
+            log_level: self.log_level(),
+        };
+        let result = relay(shard, &call, exchange, flow).await;
+        self.entry.end_leg(open, next_id);
+        shard
+            .latency
+            .borrow_mut()
+            .record(micros(started), upstream_us);
+        result
+    }
+
+    /// Whether its client said that it knows extensions.
+    fn knows_extensions(&self) -> bool {
+        let said = self.message.meta_capabilities;
+        let said = said.map(|span| span.slice(self.caller.body));
+        said.is_some_and(|said| json::member(said, "extensions").is_some())
+    }
+
+    fn log_level(&self) -> Option<&'static str> {
+        let said = self.message.meta_log_level?.slice(self.caller.body);
+        log_level::level_of(&json::unescape(said)?)
+    }
+
+    /// The request to the backend: its own head, the caller's body with our id and token, and the
+    /// backend's own name for what is meant.
+    fn request(&self, open: &OpenBackend, upstream_id: &[u8], retry: Option<&[u8]>) -> Vec<u8> {
+        let body = self.caller.body;
+        let mut edits = Edits::default();
+        if let Some(id) = self.message.id {
+            edits.put_copy(id, upstream_id);
+        }
+        if let Some(token) = self.message.progress_token {
+            edits.put_copy(token, upstream_id);
+        }
+        if let (Some(retry), Some(params)) = (retry, self.message.params) {
+            edits.put_copy(
+                crate::http::Span {
+                    start: params.start + 1,
+                    end: params.start + 1,
+                },
+                retry,
+            );
+        }
+        let host = &self.caller.host;
+        rewrite::original_params(
+            host,
+            self.route,
+            self.method,
+            body,
+            self.message,
+            &mut edits,
+        );
+        match (
+            self.session.version.is_stateless(),
+            open.version.is_stateless(),
+        ) {
+            (false, true) => {
+                let asker = Asker {
+                    info: self.session.client_info.as_deref(),
+                    capabilities: &self.session.client_capabilities,
+                    log_level: self.session.log_level.get(),
+                };
+                asker.introduce(body, self.message, &mut edits);
+            }
+            (true, false) => profile::anonymise(body, self.message, &mut edits),
+            _ => {}
+        }
+        let mut http = self.shard.shard.buffers.take();
+        http.extend_from_slice(&open.head);
+        let length = edits.applied_len(body.len());
+        let backend = &host.backends[self.route.backend];
+        let client_head = self.caller.request.head_bytes();
+        if open.version.is_stateless() {
+            let own = open.mirrored.of(&self.route.original);
+            let is_tool = self.method == b"tools/call";
+            let mirror = request::Mirror {
+                method: self.method,
+                name: is_named(self.method).then_some(&*self.route.original),
+                params: own.as_deref().filter(|_| is_tool).unwrap_or_default(),
+                arguments: self.message.arguments.map(|span| span.slice(body)),
+            };
+            request::finish_mirrored_head(&mut http, length, &mirror, backend, client_head);
+        } else {
+            request::finish_head(&mut http, length, backend, client_head);
+        }
+        edits.apply(&mut http, body);
+        http
+    }
+}
+
+/// Whether a request of this method says in `Mcp-Name` what it names (mcp.md 2.2).
+fn is_named(method: &[u8]) -> bool {
+    matches!(
+        method,
+        b"tools/call"
+            | b"prompts/get"
+            | b"resources/read"
+            | b"tasks/get"
+            | b"tasks/update"
+            | b"tasks/cancel"
+    )
+}
+
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
