@@ -150,7 +150,7 @@ pub(super) fn cells(answer: &Answer) -> Vec<String> {
             .map_or_else(|| "-".to_owned(), |busy| format!("{:.0} %", busy * 100.0)),
         format!("{:.2}", answer.skew.placed),
         bytes(answer.bytes),
-        answer.descriptors.to_string(),
+        count(answer.descriptors),
         answer.limit.name().to_owned(),
         answer.confidence.name().to_owned(),
     ]
