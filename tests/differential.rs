@@ -143,6 +143,16 @@ fn a_client_of_2024_11_05_hears_the_same_over_sse() {
 }
 
 #[test]
+fn a_client_of_2025_03_26_hears_the_same_over_sse() {
+    everything_is_the_same(Form::Sse, REVISIONS[1]);
+}
+
+#[test]
+fn a_client_of_2025_06_18_hears_the_same_over_sse() {
+    everything_is_the_same(Form::Sse, REVISIONS[2]);
+}
+
+#[test]
 fn a_client_of_2025_11_25_hears_the_same_over_sse() {
     everything_is_the_same(Form::Sse, REVISIONS[3]);
 }
@@ -150,6 +160,16 @@ fn a_client_of_2025_11_25_hears_the_same_over_sse() {
 #[test]
 fn a_client_of_2024_11_05_hears_the_same_of_a_child() {
     everything_is_the_same(Form::Stdio, REVISIONS[0]);
+}
+
+#[test]
+fn a_client_of_2025_03_26_hears_the_same_of_a_child() {
+    everything_is_the_same(Form::Stdio, REVISIONS[1]);
+}
+
+#[test]
+fn a_client_of_2025_06_18_hears_the_same_of_a_child() {
+    everything_is_the_same(Form::Stdio, REVISIONS[2]);
 }
 
 #[test]

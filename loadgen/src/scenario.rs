@@ -198,7 +198,8 @@ plan! {
     /// Virtual users with a token of their own. Default 1.
     #[arg(long, help_heading = "Sessions and connections")]
     users: u32,
-    /// Subject of minted tokens; {n} is the user's number. Default user-{n}.
+    /// Subject of minted tokens; the letter n in braces stands for the user's number. Default user-
+    /// and the number.
     #[arg(long, help_heading = "Sessions and connections")]
     jwt_subject: String,
     /// Issuer of minted tokens. Default mcpgateway.

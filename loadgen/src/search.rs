@@ -8,8 +8,6 @@ use crate::{
     slo::Slo,
 };
 
-/// Probes of one search, at the most.
-const PROBES_MAX: u32 = 48;
 /// How far below its start a search goes.
 const DEPTH_MAX: f64 = 1024.0;
 /// Part of a probe that is not measured, and the most of it.
@@ -35,6 +33,8 @@ pub struct SearchOptions {
     pub probe: Duration,
     /// The result is known when good and bad are this close, as a share of the good rate.
     pub precision: f64,
+    /// Rates tried at the most.
+    pub tries_max: u32,
 }
 
 impl Default for SearchOptions {
@@ -44,33 +44,35 @@ impl Default for SearchOptions {
             rate_max: 1_000_000.0,
             probe: Duration::from_secs(5),
             precision: 0.05,
+            tries_max: 48,
         }
     }
 }
 
-/// Which rate to try next, from what came of those before.
+/// Which rate to try next, from what came of those before. Knows nothing of how a rate is tried.
 #[derive(Debug, Clone)]
-pub(crate) struct Search {
+pub struct Search {
     options: SearchOptions,
     good: Option<f64>,
     bad: Option<f64>,
-    probes: u32,
+    tries: u32,
 }
 
 impl Search {
-    pub(crate) fn new(options: SearchOptions) -> Self {
+    /// Nothing tried yet.
+    pub fn new(options: SearchOptions) -> Self {
         Self {
             options,
             good: None,
             bad: None,
-            probes: 0,
+            tries: 0,
         }
     }
 
-    /// The next rate; `None`: the result is known, or cannot be.
-    pub(crate) fn next(&self) -> Option<f64> {
+    /// The rate to try, calls per second; `None`: the result is known, or cannot be.
+    pub fn next_rate(&self) -> Option<f64> {
         let options = &self.options;
-        if self.probes >= PROBES_MAX {
+        if self.tries >= options.tries_max {
             return None;
         }
         match (self.good, self.bad) {
@@ -88,13 +90,24 @@ impl Search {
         }
     }
 
-    pub(crate) fn note(&mut self, rate: f64, is_good: bool) {
-        self.probes += 1;
+    /// What came of a rate: whether the objective was met.
+    pub fn note(&mut self, rate: f64, is_good: bool) {
+        self.tries += 1;
         if is_good {
             self.good = Some(self.good.map_or(rate, |good| good.max(rate)));
         } else {
             self.bad = Some(self.bad.map_or(rate, |bad| bad.min(rate)));
         }
+    }
+
+    /// The highest rate that met the objective.
+    pub fn last_good(&self) -> Option<f64> {
+        self.good
+    }
+
+    /// The lowest rate that did not.
+    pub fn first_bad(&self) -> Option<f64> {
+        self.bad
     }
 }
 
@@ -125,7 +138,7 @@ pub fn find_max(
     let mut best: Option<(f64, bool, Report)> = None;
     let (mut own_limit, mut first_bad_rate) = (None, f64::INFINITY);
     let mut is_wrong = false;
-    while let Some(rate) = state.next() {
+    while let Some(rate) = state.next_rate() {
         let report = run(RunOptions {
             rate: Some(rate),
             shape: None,
@@ -161,8 +174,8 @@ pub fn find_max(
     let (_, _, mut best) = best.ok_or(RunFault::Rate)?;
     let max = FoundMax {
         slo: slo.to_string(),
-        last_good: state.good,
-        first_bad: state.bad,
+        last_good: state.last_good(),
+        first_bad: state.first_bad(),
         knee: knee(&steps),
     };
     best.recording.steps.clone_from(&steps);
@@ -249,25 +262,37 @@ fn knee(steps: &[Step]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// Searches a server that is good up to `limit`; good, bad, and how many probes it took.
-    fn search(limit: f64, options: SearchOptions) -> (Option<f64>, Option<f64>, u32) {
+    fn search_to_the_end(limit: f64, options: SearchOptions) -> (Option<f64>, Option<f64>, u32) {
         let mut search = Search::new(options);
-        while let Some(rate) = search.next() {
+        while let Some(rate) = search.next_rate() {
             search.note(rate, rate <= limit);
         }
-        (search.good, search.bad, search.probes)
+        (search.last_good(), search.first_bad(), search.tries)
+    }
+
+    proptest! {
+        #[test]
+        fn the_limit_is_between_good_and_bad_and_they_are_close(
+            limit in 10.0_f64..1e6,
+            start in 1.0_f64..10_000.0,
+        ) {
+            let options = SearchOptions { start, ..SearchOptions::default() };
+            let (good, bad, tries) = search_to_the_end(limit, options);
+            let (good, bad) = (good.unwrap(), bad.unwrap());
+            prop_assert!(good <= limit && limit < bad, "{} {}", good, bad);
+            prop_assert!(bad - good <= 0.05 * good, "{} {}", good, bad);
+            prop_assert!(tries <= 27, "{}", tries);
+        }
     }
 
     #[test]
-    fn the_limit_is_between_good_and_bad_and_they_are_close() {
-        let options = SearchOptions::default();
-        for limit in [0.5, 3.0, 99.0, 100.0, 101.0, 5_000.0, 123_456.0] {
-            let (good, bad, probes) = search(limit, options);
-            let (good, bad) = (good.unwrap(), bad.unwrap());
-            assert!(good <= limit && limit < bad, "{limit}: {good} {bad}");
-            assert!(bad - good <= 0.05 * good, "{limit}: {good} {bad}");
-            assert!(probes <= 20, "{probes}");
+    fn a_limit_that_is_tried_counts_as_kept() {
+        for limit in [0.5, 100.0, 102_400.0] {
+            let (good, bad, _) = search_to_the_end(limit, SearchOptions::default());
+            assert!(good.unwrap() <= limit && limit < bad.unwrap(), "{limit}");
         }
     }
 
@@ -277,17 +302,25 @@ mod tests {
             rate_max: 1000.0,
             ..SearchOptions::default()
         };
-        assert_eq!(search(f64::INFINITY, options), (Some(1000.0), None, 5));
-        let (good, bad, probes) = search(0.0, options);
-        assert_eq!((good, probes), (None, 11));
+        assert_eq!(
+            search_to_the_end(f64::INFINITY, options),
+            (Some(1000.0), None, 5)
+        );
+        let (good, bad, tries) = search_to_the_end(0.0, options);
+        assert_eq!((good, tries), (None, 11));
         assert!(bad.unwrap() < 0.2);
         // One that changes its mind all the time ends as well.
         let mut search = Search::new(options);
-        while let Some(rate) = search.next() {
-            let is_good = search.probes.is_multiple_of(2);
+        while let Some(rate) = search.next_rate() {
+            let is_good = search.tries.is_multiple_of(2);
             search.note(rate, is_good);
         }
-        assert!(search.probes <= PROBES_MAX);
+        assert!(search.tries <= options.tries_max);
+        let few = SearchOptions {
+            tries_max: 4,
+            ..SearchOptions::default()
+        };
+        assert_eq!(search_to_the_end(1e6, few), (Some(800.0), None, 4));
     }
 
     #[test]

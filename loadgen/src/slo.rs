@@ -130,6 +130,19 @@ impl Slo {
             .map(|goal| goal.judge(recording))
             .collect()
     }
+
+    /// The tightest limit of a percentile (0 to 100) of all operations, if it has one.
+    pub fn percentile_limit(&self, percentile: f64) -> Option<Duration> {
+        let limits = self.goals.iter().filter_map(|goal| match goal {
+            Goal {
+                operation: None,
+                measure: Measure::Percentile(of),
+                limit: Limit::Time(limit),
+            } if *of == percentile => Some(*limit),
+            _ => None,
+        });
+        limits.min()
+    }
 }
 
 impl Goal {

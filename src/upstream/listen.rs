@@ -283,19 +283,24 @@ impl Listener {
         let is_stream = head.status == 200
             && head.content == ContentKind::EventStream
             && head.encoding == Encoding::Identity;
-        match head.status {
-            _ if is_stream => Ok(exchange),
-            500.. | 429 => Err(Heard::End(None)),
+        if is_stream {
+            return Ok(exchange);
+        }
+        let heard = match head.status {
+            500.. | 429 => Heard::End(None),
             404 => {
                 self.link.forget(open);
-                Err(Heard::Nothing)
+                Heard::Nothing
             }
             // It has none, and will not have one later (mcp.md 1.2: 405).
             _ => {
                 open.is_mute.set(true);
-                Err(Heard::Nothing)
+                Heard::Nothing
             }
-        }
+        };
+        // Each session asks once: a connection for each refusal would be one for each session.
+        upstream.drain_later(exchange);
+        Err(heard)
     }
 
     async fn hear(&self, mut exchange: Exchange) -> Heard {

@@ -56,7 +56,7 @@ fn a_measurement_is_made_kept_and_planned_with() {
         assert!(point["sessions"].as_u64().unwrap() >= 4, "{point}");
     }
     let page = std::fs::read_to_string(folder.join("cores.html")).unwrap();
-    assert!(page.starts_with("<!doctype html>") && page.contains("<svg"));
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg"));
 
     let plan = |rate: &str, more: &[&str]| {
         let arguments = [

@@ -2,9 +2,10 @@
 //! else.
 
 use std::{
+    collections::HashMap,
     io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use serde_json::Value;
@@ -37,7 +38,9 @@ struct State {
     pages: Vec<Vec<String>>,
     live_sessions: Vec<String>,
     session_count: usize,
-    connections: Vec<TcpStream>,
+    connection_count: usize,
+    /// Those that are open, by their numbers: one that has ended holds no descriptor here.
+    connections: HashMap<usize, TcpStream>,
     name: String,
     capabilities: String,
 }
@@ -79,9 +82,15 @@ impl Backend {
             let shared = shared.clone();
             move |stream, number| {
                 let own = stream.try_clone().unwrap();
-                shared.state.lock().unwrap().connections.push(own);
+                let mut state = shared.state.lock().unwrap();
+                state.connection_count += 1;
+                state.connections.insert(number, own);
+                drop(state);
                 let shared = shared.clone();
-                move || converse(stream, number, &shared)
+                move || {
+                    let _open = Open(number, &shared);
+                    converse(stream, number, &shared);
+                }
             }
         });
         Self {
@@ -157,7 +166,7 @@ impl Backend {
 
     /// Connections it accepted.
     pub fn connection_count(&self) -> usize {
-        self.shared.state.lock().unwrap().connections.len()
+        self.shared.state.lock().unwrap().connection_count
     }
 
     /// Cuts all connections.
@@ -175,10 +184,22 @@ impl Drop for Backend {
 
 impl Shared {
     fn cut_connections(&self) {
-        for connection in &self.state.lock().unwrap().connections {
+        for connection in self.state.lock().unwrap().connections.values() {
             // It may be closed already.
             let _ = connection.shutdown(Shutdown::Both);
         }
+    }
+}
+
+/// A connection that is open, by its number.
+struct Open<'a>(usize, &'a Shared);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        // A script that has panicked has poisoned nothing that this needs.
+        let state = self.1.state.lock();
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        state.connections.remove(&self.0);
     }
 }
 

@@ -4,7 +4,6 @@
 mod child;
 mod html;
 mod measure;
-mod search;
 mod table;
 
 use std::path::Path;

@@ -320,7 +320,7 @@ impl Ticker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
     #[derive(Parser)]
     struct Probe {
@@ -354,6 +354,15 @@ mod tests {
         assert!(matches!(search.load, Load::FindMax(search) if search.start == 50.0));
         let soak = resolve("x u --soak -r 50").unwrap();
         assert!(matches!(soak.load, Load::Run { is_soak: true, .. }));
+    }
+
+    #[test]
+    fn no_help_is_broken_where_it_says_something_in_braces() {
+        // clap takes an n in braces for a line break.
+        for argument in Probe::command().get_arguments() {
+            let help = argument.get_help().unwrap().to_string();
+            assert!(!help.contains('\n'), "{help}");
+        }
     }
 
     #[test]

@@ -174,6 +174,13 @@ mod tests {
     }
 
     #[test]
+    fn the_processor_is_named_as_the_kernel_names_it() {
+        let model = cpu_model("processor: 0\nmodel name\t: Some CPU: 9\n");
+        assert_eq!(model.as_deref(), Some("Some CPU: 9"));
+        assert_eq!(cpu_model(""), None);
+    }
+
+    #[test]
     fn this_machine_says_something() {
         let machine = Machine::here();
         assert!(machine.cores > 0);

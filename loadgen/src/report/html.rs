@@ -4,8 +4,9 @@
 
 pub(crate) mod charts;
 mod heat;
-pub(crate) mod plot;
-pub(crate) mod words;
+pub mod plot;
+mod steps;
+pub mod words;
 
 use std::fmt::Write;
 
@@ -24,6 +25,7 @@ pub fn page(recording: &Recording) -> String {
     );
     for (name, note, inside) in [
         ("Outcome", String::new(), outcome(recording)),
+        trials(recording),
         (
             "Latency by percentile",
             latency_note(recording),
@@ -38,11 +40,6 @@ pub fn page(recording: &Recording) -> String {
         ("Errors", errors_note(recording), errors(recording)),
         ("Operations", String::new(), operations(recording)),
         (
-            "Load steps",
-            steps_note(recording),
-            charts::steps(&recording.steps),
-        ),
-        (
             "Shards of the target",
             owners_note(recording),
             owners(recording),
@@ -56,7 +53,7 @@ pub fn page(recording: &Recording) -> String {
 }
 
 /// A whole document around its body.
-pub(crate) fn document(title: &str, body: &str) -> String {
+pub fn document(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
@@ -69,7 +66,7 @@ pub(crate) fn document(title: &str, body: &str) -> String {
 }
 
 /// A part of the page; nothing when there is nothing in it.
-pub(crate) fn section(name: &str, note: &str, inside: &str) -> String {
+pub fn section(name: &str, note: &str, inside: &str) -> String {
     if inside.is_empty() && note.is_empty() {
         return String::new();
     }
@@ -146,12 +143,6 @@ fn verdicts(recording: &Recording) -> String {
                 .to_owned(),
         ));
     }
-    for verdict in &recording.verdicts {
-        rows.push((
-            verdict.is_met,
-            format!("{}: {}", verdict.wanted, verdict.measured),
-        ));
-    }
     if let Some(found) = &recording.found_max {
         let rate =
             |rate: Option<f64>| rate.map_or("none".to_owned(), |rate| digits(rate) + " calls/s");
@@ -166,6 +157,12 @@ fn verdicts(recording: &Recording) -> String {
             ),
         ));
     }
+    for verdict in &recording.verdicts {
+        rows.push((
+            verdict.is_met,
+            format!("{}: {}", verdict.wanted, verdict.measured),
+        ));
+    }
     if rows.is_empty() {
         return String::new();
     }
@@ -173,7 +170,7 @@ fn verdicts(recording: &Recording) -> String {
 }
 
 /// A list of what held and what did not; the mark is a word and a sign, not only a colour.
-pub(crate) fn marks(rows: &[(bool, String)], words: [&str; 2]) -> String {
+pub fn marks(rows: &[(bool, String)], words: [&str; 2]) -> String {
     let mut html = String::from("<ul class=\"verdict\">");
     for (is_met, text) in rows {
         let (class, sign, word) = if *is_met {
@@ -277,11 +274,23 @@ fn quantiles(times: &Times) -> Vec<String> {
     all.iter().map(|us| time(us * 1000.0)).collect()
 }
 
-fn steps_note(recording: &Recording) -> String {
-    if charts::steps(&recording.steps).is_empty() {
-        return String::new();
-    }
-    "Each point is one trial at a constant rate.".to_owned()
+/// The part about trials at several rates: its name, its note and what is in it.
+fn trials(recording: &Recording) -> (&'static str, String, String) {
+    let name = match recording.found_max {
+        Some(_) => "Search for the highest rate",
+        None => "Load steps",
+    };
+    let part = steps::part(recording);
+    let note = match (&recording.found_max, recording.asked.rate) {
+        _ if part.is_empty() => String::new(),
+        (Some(_), Some(rate)) => format!(
+            "Each point is one trial at a constant rate. All other parts of this page are of the \
+             trial at {} calls/s.",
+            digits(rate)
+        ),
+        _ => "Each point is one step at a constant rate.".to_owned(),
+    };
+    (name, note, part)
 }
 
 fn owners_note(recording: &Recording) -> String {
@@ -429,7 +438,7 @@ fn machine_facts(machine: &Machine) -> Vec<(String, String)> {
 }
 
 /// A table of names and what they are.
-pub(crate) fn facts(rows: &[(String, String)]) -> String {
+pub fn facts(rows: &[(String, String)]) -> String {
     let mut html = String::from("<table class=\"facts\"><tbody>");
     for (name, value) in rows {
         let value = if name == "command" {

@@ -45,7 +45,9 @@ fn the_page_shows_the_run() {
         "<h2>Throughput</h2>",
         "<h2>Errors</h2>",
         "status (first: HTTP status 503)",
-        "<h2>Load steps</h2>",
+        "<h2>Search for the highest rate</h2>",
+        "are of the trial at 400 calls/s.",
+        "objective: p99 5 ms</text>",
         "Highest rate with p99=5ms,errors=0.1%: 13,000 calls/s",
         "<h2>Shards of the target</h2>",
         "shard 3",
@@ -60,6 +62,20 @@ fn the_page_shows_the_run() {
     }
     let cells = page.matches("<rect class=\"q").count();
     assert!(cells > 100, "only {cells} cells");
+}
+
+#[test]
+fn steps_are_shown_with_their_remarks_right_behind_the_outcome() {
+    let mut run = search();
+    run.found_max = None;
+    run.steps[4].remark = "p99 <= 5 ms: 104 ms".to_owned();
+    let page = html::page(&run);
+    markup::check(&page);
+    let at = |part: &str| page.find(part).unwrap_or_else(|| panic!("no {part}"));
+    assert!(at("<h2>Outcome</h2>") < at("<h2>Load steps</h2>"));
+    assert!(at("<h2>Load steps</h2>") < at("<h2>Latency by percentile</h2>"));
+    assert!(page.contains("<span class=\"missed\">✗ p99 &lt;= 5 ms: 104 ms</span>"));
+    assert!(!page.contains("objective: p99"), "{page}");
 }
 
 #[test]

@@ -114,7 +114,7 @@ mod tests {
             let arguments = ["-c", script].map(OsString::from);
             Process::start("sh", Path::new("/bin/sh"), &arguments, &folder).unwrap()
         };
-        let mut process = start("echo one; echo on two; exec sleep 100");
+        let mut process = start("echo one; echo on two; kill -STOP $$");
         assert_eq!(process.line_with("two").unwrap(), "on two");
         assert!(process.is_running());
         assert!(process.resident().unwrap() > 10_000);

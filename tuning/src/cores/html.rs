@@ -1,9 +1,14 @@
-//! The page: the curve of scaling, the curves of latency, the answers. One file, nothing fetched,
-//! no script; light or dark as the reader's system is.
+//! The page: the answers, the curve of scaling, the curves of latency, every try. It looks like the
+//! load generator's reports, whose parts it is made of.
 
-mod chart;
+use std::fmt::Write;
 
-use chart::{Axis, Chart, Mark, Scale};
+use loadgen::report::html::{
+    document, facts,
+    plot::{self, Plot, legend},
+    section,
+    words::{count, escaped, percent, table},
+};
 
 use super::{
     Advice,
@@ -11,52 +16,35 @@ use super::{
 };
 use crate::model::{EXTRAPOLATION_MAX, Point};
 
-const STYLE: &str = "\
-:root{color-scheme:light dark;--page:#fff;--ink:#1c2430;--soft:#5b6675;--line:#d9dee5;\
---c0:#1f66c1;--c1:#c2510c;--c2:#137a56;--c3:#8a3ea8;--c4:#a6761d;--c5:#66717f}\
-@media(prefers-color-scheme:dark){:root{--page:#12161c;--ink:#e6eaf0;--soft:#98a3b2;\
---line:#2c3440;--c0:#6aa9f7;--c1:#f19a5a;--c2:#57c79b;--c3:#c892e0;--c4:#d9b45f;--c5:#98a3b2}}\
-body{margin:0 auto;max-width:70rem;padding:2rem 1.5rem 4rem;background:var(--page);color:var(--ink);\
-font:15px/1.5 system-ui,sans-serif}h1{font-size:1.5rem;margin:0 0 .2rem}h2{font-size:1.1rem;\
-margin:2rem 0 .4rem}p{color:var(--soft);margin:.2rem 0 .8rem;max-width:48rem}table{border-collapse:\
-collapse;font-variant-numeric:tabular-nums;width:100%}th,td{text-align:right;padding:.3rem .6rem;\
-border-bottom:1px solid var(--line);white-space:nowrap}th{color:var(--soft);font-weight:600}\
-td.wide{white-space:normal;text-align:left;color:var(--soft)}.facts td{text-align:left;white-space:normal}\
-.facts td:first-child{color:var(--soft);width:7rem}svg{width:100%;height:auto;display:block}\
-svg text{font:12px system-ui,sans-serif;fill:var(--soft)}svg .name{fill:var(--ink)}\
-svg .grid{stroke:var(--line)}svg .axis{stroke:var(--soft)}.charts{display:grid;gap:1.5rem;\
-grid-template-columns:repeat(auto-fit,minmax(28rem,1fr))}.low{color:var(--c1)}.scroll{overflow-x:auto}\
-@media(max-width:32rem){.charts{grid-template-columns:1fr}}";
+/// How the lines of numbers of shards look; more of them could not be told apart.
+const LOOKS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
 
 /// Renders the page.
 pub(super) fn render(advice: &Advice) -> String {
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>shardgate: shards and rates</title><style>{STYLE}</style></head><body>\n\
-         <h1>Shards and rates</h1>\n<p>{}</p>\n",
+    let title = "Shards and rates";
+    let mut body = format!(
+        "<header><h1>{title}</h1><p>{}</p></header>",
         escaped(&introduction(advice))
     );
-    page += "<h2>What a rate takes</h2>\n<div class=\"scroll\">";
-    page += &answers(advice);
-    page += "</div>\n<div class=\"charts\">\n<section><h2>Capacity by shards</h2>\n\
-             <p>The highest rate that kept the objective. The line is the fitted law, dashed where \
-             nothing was measured; the thin line is what perfect scaling would give.</p>\n";
-    page += &capacity(advice);
-    page += "</section>\n<section><h2>99th percentile by rate</h2>\n<p>All tries. The horizontal \
-             line is the objective; a hollow mark did not keep it.</p>\n";
-    page += &latency(advice);
-    page += "</section>\n</div>\n<h2>Measured and fitted</h2>\n<table class=\"facts\">";
-    for (label, text) in fitted(advice) {
-        page += &format!("<tr><td>{label}</td><td>{}</td></tr>\n", escaped(&text));
+    for (name, note, inside) in [
+        ("What a rate takes", "", answers(advice)),
+        (
+            "Capacity by shards",
+            "The highest rate that kept the objective. The line is the fitted law, dashed where \
+             nothing was measured.",
+            capacity(advice),
+        ),
+        (
+            "99th percentile by rate",
+            "All tries. A hollow mark did not keep the objective.",
+            latency(advice),
+        ),
+        ("Measured and fitted", "", measured(advice)),
+        ("All tries", "", tries(&advice.measured.points)),
+    ] {
+        body.push_str(&section(name, note, &inside));
     }
-    for remark in remarks(advice) {
-        page += &format!("<tr><td>note</td><td>{}</td></tr>\n", escaped(&remark));
-    }
-    page += "</table>\n<h2>All tries</h2>\n<div class=\"scroll\">";
-    page += &points(&advice.measured.points);
-    page += "</div>\n</body></html>\n";
-    page
+    document(title, &body)
 }
 
 fn introduction(advice: &Advice) -> String {
@@ -81,34 +69,45 @@ fn introduction(advice: &Advice) -> String {
 }
 
 fn answers(advice: &Advice) -> String {
-    let mut text = String::from("<table><tr>");
-    for head in HEADS {
-        text += &format!("<th>{head}</th>");
-    }
-    text += "</tr>\n";
+    let (mut rows, mut refused) = (Vec::new(), String::new());
     for (question, answer) in &advice.answers {
-        text += &format!("<tr><td>{}</td>", rate(question.rate));
         match answer {
             Ok(answer) => {
-                for cell in cells(answer) {
-                    let class = if cell == "low" { " class=\"low\"" } else { "" };
-                    text += &format!("<td{class}>{}</td>", escaped(&cell));
-                }
+                let mut row = vec![rate(question.rate)];
+                row.extend(cells(answer).iter().map(|cell| match cell.as_str() {
+                    "low" => "<span class=\"missed\">low</span>".to_owned(),
+                    cell => escaped(cell),
+                }));
+                rows.push(row);
             }
             Err(reason) => {
-                text += &format!(
-                    "<td class=\"wide\" colspan=\"{}\">no answer: {}</td>",
-                    HEADS.len() - 1,
+                // Writing to a string cannot fail.
+                let _ = write!(
+                    refused,
+                    "<p class=\"note\">No answer for {} calls/s: {}.</p>",
+                    rate(question.rate),
                     escaped(&reason.to_string())
                 );
             }
         }
-        text += "</tr>\n";
     }
-    text + "</table>"
+    if rows.is_empty() {
+        return refused;
+    }
+    table(&HEADS, &rows) + &refused
 }
 
-fn points(points: &[Point]) -> String {
+fn measured(advice: &Advice) -> String {
+    let notes = remarks(advice).into_iter().map(|remark| ("note", remark));
+    let rows: Vec<(String, String)> = fitted(advice)
+        .into_iter()
+        .chain(notes)
+        .map(|(label, text)| (label.to_owned(), text))
+        .collect();
+    facts(&rows)
+}
+
+fn tries(points: &[Point]) -> String {
     let heads = [
         "shards",
         "offered/s",
@@ -121,44 +120,40 @@ fn points(points: &[Point]) -> String {
         "busy",
         "busiest",
         "forwarded",
-        "kept",
+        "objective",
     ];
-    let mut text = String::from("<table><tr>");
-    for head in heads {
-        text += &format!("<th>{head}</th>");
-    }
-    text += "</tr>\n";
-    let percent = |share: Option<f64>| {
+    let busy = |share: Option<f64>| {
         share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
     };
-    for point in points {
-        let cells = [
+    let row = |point: &Point| {
+        let (class, said) = if point.is_met {
+            ("met", "✓ kept")
+        } else {
+            ("missed", "✗ not kept")
+        };
+        vec![
             point.shards.to_string(),
             rate(point.rate),
             rate(point.good_per_s),
             ms(point.p50_us),
             ms(point.p99_us),
             ms(point.p999_us),
-            format!("{:.2} %", point.error_share * 100.0),
-            format!("{:.1} %", point.sent_share * 100.0),
-            percent(point.busy),
-            percent(point.busiest),
-            percent(point.forwarded),
-            if point.is_met { "yes" } else { "no" }.to_owned(),
-        ];
-        text += "<tr>";
-        for cell in cells {
-            text += &format!("<td>{cell}</td>");
-        }
-        text += "</tr>\n";
-    }
-    text + "</table>"
+            escaped(&percent(point.error_share)),
+            escaped(&percent(point.sent_share)),
+            busy(point.busy),
+            busy(point.busiest),
+            busy(point.forwarded),
+            format!("<span class=\"{class}\">{said}</span>"),
+        ]
+    };
+    table(&heads, &points.iter().map(row).collect::<Vec<_>>())
 }
 
 fn capacity(advice: &Advice) -> String {
     let models = &advice.models;
     let measured = models.curve.capacities();
-    let shards_max = f64::from(models.curve.shards_max()) * EXTRAPOLATION_MAX;
+    let most = f64::from(models.curve.shards_max()).max(1.0);
+    let (x, x_ticks) = plot::whole(most * EXTRAPOLATION_MAX);
     let law = |from: f64, to: f64| -> Vec<(f64, f64)> {
         models.usl.map_or_else(Vec::new, |usl| {
             (0..=40)
@@ -167,91 +162,97 @@ fn capacity(advice: &Advice) -> String {
                 .collect()
         })
     };
-    let most = f64::from(models.curve.shards_max()).max(1.0);
+    let (fitted, beyond) = (law(1.0, most), law(most, most * EXTRAPOLATION_MAX));
     let lambda = models.usl.map_or(0.0, |usl| usl.lambda);
-    let top = measured.iter().map(|(_, rate)| *rate);
-    let beyond = law(most, shards_max);
-    let top = top
-        .chain(beyond.iter().map(|(_, rate)| *rate))
-        .chain([lambda * most])
-        .fold(1.0, f64::max);
-    let mut chart = Chart::new(
-        Axis::new("shards", Scale::Linear, 0.0, shards_max.max(2.0)),
-        Axis::new("calls/s", Scale::Linear, 0.0, top * 1.05),
-    );
-    chart.line(&[(0.0, 0.0), (most, lambda * most)], "var(--soft)", "1", "");
-    chart.line(&law(1.0, most), "var(--c0)", "2", "");
-    chart.line(&beyond, "var(--c0)", "2", "5 5");
-    for (shards, rate) in measured {
-        chart.mark(shards, rate, "var(--c0)", Mark::Full);
+    let perfect = [(0.0, 0.0), (most, lambda * most)];
+    let shown = measured.iter().chain(&beyond).chain(&perfect);
+    let (y, y_ticks) = plot::linear(shown.map(|(_, rate)| *rate).fold(0.0, f64::max));
+    let plot = Plot {
+        height: 320.0,
+        x,
+        y,
+    };
+    let mut svg = plot.axes((&x_ticks, "shards"), (&y_ticks, "calls per second"));
+    svg.push_str(&plot.line(&perfect, "quiet"));
+    svg.push_str(&plot.line(&fitted, "one"));
+    svg.push_str(&plot.line(&beyond, "one dashed"));
+    for (shards, capacity) in measured {
+        let told = format!("{}: {} calls/s", shards_of(shards), rate(capacity));
+        svg.push_str(&plot.dot((shards, capacity), "one", &told));
     }
-    chart.render("Capacity by number of shards")
+    let legend = legend(&[("one", "kept the objective"), ("quiet", "perfect scaling")]);
+    legend + &plot.svg("Capacity by number of shards", &svg)
 }
 
 fn latency(advice: &Advice) -> String {
     let points = &advice.measured.points;
     let objective = advice.models.objective;
-    let rates = points.iter().map(|point| point.rate);
-    let times = points.iter().map(|point| point.p99_us / 1000.0);
-    let least = times.clone().fold(objective.p99_us / 1000.0, f64::min);
-    let most = times.fold(objective.p99_us / 1000.0, f64::max);
-    let mut chart = Chart::new(
-        Axis::new(
-            "calls/s",
-            Scale::Linear,
-            0.0,
-            rates.fold(1.0, f64::max) * 1.05,
-        ),
-        Axis::new("p99, ms", Scale::Log, least.max(0.01) / 1.5, most * 1.5),
+    let limit = objective.p99_us * 1000.0;
+    let times = points.iter().map(|point| point.p99_us * 1000.0);
+    let (y, y_ticks) = plot::log_times(
+        times.clone().filter(|ns| *ns > 0.0).fold(limit, f64::min),
+        times.fold(limit, f64::max),
     );
-    let limit = objective.p99_us / 1000.0;
-    chart.line(&[(0.0, limit), (f64::MAX, limit)], "var(--c1)", "1", "3 3");
+    let (x, x_ticks) = plot::linear(points.iter().map(|point| point.rate).fold(0.0, f64::max));
+    let plot = Plot {
+        height: 360.0,
+        x,
+        y,
+    };
+    let mut svg = plot.axes(
+        (&x_ticks, "calls per second offered"),
+        (&y_ticks, "99th percentile"),
+    );
+    svg.push_str(&plot.limit(limit, &format!("objective: {}", ms(objective.p99_us))));
     let mut shards: Vec<u16> = points.iter().map(|point| point.shards).collect();
     shards.sort_unstable();
     shards.dedup();
-    // Six colours can be told apart; with more lines some stay without.
-    let step = shards.len().div_ceil(6).max(1);
-    for (index, count) in shards
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| index % step == 0)
-    {
-        let color = format!("var(--c{})", index / step % 6);
+    // With more numbers of shards than looks some stay without a line.
+    let step = shards.len().div_ceil(LOOKS.len()).max(1);
+    let mut names: Vec<(&str, String)> = Vec::new();
+    for (shards, look) in shards.iter().step_by(step).zip(LOOKS) {
         let mut own: Vec<&Point> = points
             .iter()
-            .filter(|point| point.shards == *count)
+            .filter(|point| point.shards == *shards)
             .collect();
-        own.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+        own.sort_by(|one, other| one.rate.total_cmp(&other.rate));
         // A rate that was tried twice is passed at its better try.
         let mut way: Vec<(f64, f64)> = Vec::new();
         for point in &own {
-            let ms = point.p99_us / 1000.0;
+            let ns = point.p99_us * 1000.0;
             match way.last_mut() {
-                Some((rate, best)) if *rate == point.rate => *best = best.min(ms),
-                _ => way.push((point.rate, ms)),
+                Some((rate, best)) if *rate == point.rate => *best = best.min(ns),
+                _ => way.push((point.rate, ns)),
             }
         }
-        chart.line(&way, &color, "1.5", "");
-        for point in &own {
-            let is_met = objective.is_met(point);
-            let mark = if is_met { Mark::Full } else { Mark::Hollow };
-            chart.mark(point.rate, point.p99_us / 1000.0, &color, mark);
+        svg.push_str(&plot.line(&way, look));
+        let name = shards_of(f64::from(*shards));
+        for point in own {
+            let hollow = if objective.is_met(point) {
+                ""
+            } else {
+                " hollow"
+            };
+            let told = format!(
+                "{name}, {} calls/s: p99 {}",
+                rate(point.rate),
+                ms(point.p99_us)
+            );
+            let at = (point.rate, point.p99_us * 1000.0);
+            svg.push_str(&plot.dot(at, &format!("{look}{hollow}"), &told));
         }
-        let name = if *count == 1 {
-            "1 shard".to_owned()
-        } else {
-            format!("{count} shards")
-        };
-        chart.legend(&name, &color);
+        names.push((look, name));
     }
-    chart.render("99th percentile by rate")
+    let names: Vec<(&str, &str)> = names
+        .iter()
+        .map(|(look, name)| (*look, name.as_str()))
+        .collect();
+    legend(&names) + &plot.svg("99th percentile by rate", &svg)
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+fn shards_of(shards: f64) -> String {
+    let unit = if shards == 1.0 { "shard" } else { "shards" };
+    format!("{} {unit}", count(shards as u64))
 }
 
 #[cfg(test)]
@@ -300,7 +301,7 @@ mod tests {
             assert!(!page.contains(part), "{part}");
         }
         assert!(page.contains("&lt;host&gt; &amp; co"));
-        assert!(page.contains("no answer: too far"));
+        assert!(page.contains("No answer for 1,000,000,000 calls/s: too far"));
         assert!(!page.contains("NaN") && !page.contains("inf"));
         for name in [
             "table", "tr", "td", "svg", "section", "div", "p", "h2", "text",
@@ -313,10 +314,10 @@ mod tests {
                 "{name}"
             );
         }
-        assert_eq!(page.matches("<svg").count(), 2);
+        assert_eq!(page.matches("role=\"img\"").count(), 2);
         let text = advice.to_text();
         assert!(
-            text.contains("no answer for 1 000 000 000 calls/s"),
+            text.contains("no answer for 1,000,000,000 calls/s"),
             "{text}"
         );
         assert!(!advice.is_complete());

@@ -12,9 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use loadgen::run::{Pattern, Report, RunOptions, start};
+use loadgen::{
+    run::{Pattern, Report, RunOptions, start},
+    search::{Search, SearchOptions},
+};
 
-use super::{child::Process, search::Search};
+use super::child::Process;
 use crate::{
     cli::{Gateway, Prepared},
     measured::Measured,
@@ -54,8 +57,8 @@ pub(crate) struct Campaign {
 const CURVE_SHARES: [f64; 4] = [0.25, 0.5, 0.65, 0.8];
 /// A rate this near to one that was tried is not tried again.
 const NEAR: f64 = 0.07;
-/// Good and bad of a search end this close.
-const PRECISION: f64 = 1.1;
+/// Good and bad of a search end this close, as a share of the good rate.
+const PRECISION: f64 = 0.1;
 /// Longer than any reply of a gateway that still works.
 const REPLY_MAX: Duration = Duration::from_secs(5);
 
@@ -73,11 +76,16 @@ pub(crate) fn measure(
     for &shards in &campaign.shards {
         let mut rig = Rig::start(campaign, gateway, shards)?;
         let mut points: Vec<Point> = Vec::new();
-        let start_at = campaign.first_rate * f64::from(shards);
-        let mut search = Search::new(start_at, PRECISION, campaign.tries);
-        while let Some(rate) = search.next() {
+        let mut search = Search::new(SearchOptions {
+            start: campaign.first_rate * f64::from(shards),
+            probe: campaign.probe,
+            precision: PRECISION,
+            tries_max: campaign.tries,
+            ..SearchOptions::default()
+        });
+        while let Some(rate) = search.next_rate() {
             let is_met = rig.try_twice(rate, &mut points, &mut watch)?;
-            search.told(rate, is_met);
+            search.note(rate, is_met);
         }
         if let Some(capacity) = search.last_good() {
             for share in CURVE_SHARES {

@@ -1,5 +1,7 @@
 //! The answers as text: what was measured, what was fitted, and the table.
 
+use loadgen::report::html::words::count;
+
 use super::Advice;
 use crate::model::{EXTRAPOLATION_MAX, answer::Answer, curve::Origin, usl::POINTS_WANTED};
 
@@ -28,17 +30,9 @@ pub(super) fn ms(us: f64) -> String {
     }
 }
 
-/// A rate with a blank between thousands.
+/// A rate with its thousands apart.
 pub(super) fn rate(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    count(value.round() as u64)
 }
 
 pub(super) fn bytes(bytes: u64) -> String {
@@ -156,7 +150,7 @@ pub(super) fn cells(answer: &Answer) -> Vec<String> {
             .map_or_else(|| "-".to_owned(), |busy| format!("{:.0} %", busy * 100.0)),
         format!("{:.2}", answer.skew.placed),
         bytes(answer.bytes),
-        answer.descriptors.to_string(),
+        count(answer.descriptors),
         answer.limit.name().to_owned(),
         answer.confidence.name().to_owned(),
     ]
@@ -257,8 +251,7 @@ mod tests {
         assert_eq!(ms(420.0), "0.42 ms");
         assert_eq!(ms(42_000.0), "42.0 ms");
         assert_eq!(ms(420_000.0), "420 ms");
-        assert_eq!(rate(1_234_567.0), "1 234 567");
-        assert_eq!(rate(999.0), "999");
+        assert_eq!(rate(1_234_567.4), "1,234,567");
         assert_eq!(bytes(64 << 20), "64 MiB");
         assert_eq!(bytes(8 << 30), "8.0 GiB");
     }

@@ -1,5 +1,6 @@
 //! A target rate in, shards and hosts out, with what they are worth.
 
+use loadgen::report::html::words::count;
 use serde::Serialize;
 
 use super::{
@@ -141,8 +142,9 @@ impl std::fmt::Display for NoAnswer {
                 shards_max,
             } => write!(
                 f,
-                "too far from what was measured: one host is answered for up to {host_rate_max:.0} \
-                 calls/s and {shards_max} shards; measure more shards"
+                "too far from what was measured: one host is answered for up to {} calls/s and \
+                 {shards_max} shards; measure more shards",
+                count(host_rate_max.round() as u64)
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! Lines: latency by percentile, throughput, errors, the generator's lag, and steps of load.
+//! Lines: latency by percentile, throughput, errors and the generator's lag.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use hdrhistogram::Histogram;
 
 use super::{
     plot::{self, Plot, Scale, Tick, legend},
-    words::{count, digits, percent, time},
+    words::{digits, time},
 };
 use crate::{
-    record::{Flow, Recording, Step},
+    record::{Flow, Recording},
     report::hgrm,
 };
 
@@ -70,14 +70,8 @@ pub(crate) fn percentiles(lines: &[Named<'_>]) -> String {
                 continue;
             }
             let value = times.value_at_quantile(quantile) as f64;
-            let _ = write!(
-                svg,
-                "<circle class=\"dot {class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\">\
-                 <title>{name}, {label}: {}</title></circle>",
-                plot.across(rarity),
-                plot.down(value),
-                time(value)
-            );
+            let told = format!("{name}, {label}: {}", time(value));
+            svg.push_str(&plot.dot((rarity, value), class, &told));
             // The last line is the one that counts: its values are read without a pointer.
             if index + 1 == used.len() {
                 let (anchor, above) = if quantile < 0.6 {
@@ -200,20 +194,12 @@ fn told(recording: &Recording, from: f64) -> Option<f64> {
 }
 
 fn dots(plot: &Plot, points: &[(f64, f64)], class: &str, told: impl Fn(f64) -> String) -> String {
-    let mut svg = String::new();
     // Between many points the line is enough.
     let is_few = points.len() <= 60;
-    for (x, y) in points.iter().filter(|_| is_few) {
-        let _ = write!(
-            svg,
-            "<circle class=\"dot {class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\">\
-             <title>{}</title></circle>",
-            plot.across(*x),
-            plot.down(*y),
-            told(*y)
-        );
-    }
-    svg
+    let shown = points.iter().filter(|_| is_few);
+    shown
+        .map(|point| plot.dot(*point, class, &told(point.1)))
+        .collect()
 }
 
 /// How late calls were sent, over time.
@@ -222,7 +208,7 @@ pub(crate) fn lag(recording: &Recording) -> String {
     if whole.is_empty() {
         return String::new();
     }
-    let lines = [("two", "latest", 1.0), ("one", "99th percentile", 0.99)];
+    let lines = [("one", "latest", 1.0), ("p99", "99th percentile", 0.99)];
     let length = f64::from(recording.interval_s);
     let points = |quantile: f64| -> Vec<(f64, f64)> {
         let intervals = recording.slip.intervals().iter();
@@ -261,67 +247,9 @@ pub(crate) fn lag(recording: &Recording) -> String {
             format!("{name}: {}", time(value))
         }));
     }
-    let legend = legend(&[("two", "latest call"), ("one", "99th percentile")]);
+    let legend = legend(&[("one", "latest call"), ("p99", "99th percentile")]);
     format!(
         "{legend}{}",
         plot.svg("How late calls were sent, over time", &svg)
-    )
-}
-
-/// A figure of a step.
-type Pick = fn(&Step) -> f64;
-
-/// Latency by load: steps of a ramp, or probes of the search for the highest rate.
-pub(crate) fn steps(steps: &[Step]) -> String {
-    let mut sorted: Vec<&Step> = steps.iter().filter(|step| step.p99_us > 0.0).collect();
-    sorted.sort_by(|a, b| a.rate.total_cmp(&b.rate));
-    if sorted.len() < 2 {
-        return String::new();
-    }
-    let min = sorted
-        .iter()
-        .map(|step| step.p50_us)
-        .fold(f64::MAX, f64::min);
-    let max = sorted.iter().map(|step| step.p99_us).fold(0.0, f64::max);
-    let (y, y_ticks) = plot::log_times(min * 1000.0, max * 1000.0);
-    let (x, x_ticks) = plot::linear(sorted.last().map_or(1.0, |step| step.rate));
-    let plot = Plot {
-        height: 320.0,
-        x,
-        y,
-    };
-    let mut svg = plot.axes(
-        (&x_ticks, "calls per second offered"),
-        (&y_ticks, "response time"),
-    );
-    let lines: [(&str, &str, Pick); 2] = [
-        ("one", "p99", |step| step.p99_us),
-        ("two", "median", |step| step.p50_us),
-    ];
-    for (class, name, pick) in lines {
-        let points: Vec<_> = sorted
-            .iter()
-            .map(|step| (step.rate, pick(step) * 1000.0))
-            .collect();
-        svg.push_str(&plot.line(&points, class));
-        for (step, (x, y)) in sorted.iter().zip(&points) {
-            let hollow = if step.is_met { "" } else { " hollow" };
-            let _ = write!(
-                svg,
-                "<circle class=\"dot {class}{hollow}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4.5\">\
-                 <title>{} calls/s, {name} {}, errors {}, {} good/s</title></circle>",
-                plot.across(*x),
-                plot.down(*y),
-                digits(*x),
-                time(*y),
-                percent(step.error_share),
-                count(step.good_per_s.round() as u64)
-            );
-        }
-    }
-    let legend = legend(&[("one", "99th percentile"), ("two", "median")]);
-    format!(
-        "{legend}{}<p class=\"note\">Hollow: the objective was not met.</p>",
-        plot.svg("Response time by offered load", &svg)
     )
 }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use super::words::{digits, escaped, time};
 
 /// Units of the drawing across; the page scales it.
-pub(crate) const WIDTH: f64 = 960.0;
+const WIDTH: f64 = 960.0;
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 36.0;
 const TOP: f64 = 34.0;
@@ -15,7 +15,7 @@ const BOTTOM: f64 = 48.0;
 
 /// How values become places.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Scale {
+pub enum Scale {
     /// Equal differences are equally far apart.
     Linear(f64, f64),
     /// Equal ratios are equally far apart; both ends are above 0.
@@ -34,29 +34,33 @@ impl Scale {
 }
 
 /// One mark of an axis and what stands there.
-pub(crate) type Tick = (f64, String);
+pub type Tick = (f64, String);
 
 /// A rectangle to draw in.
-pub(crate) struct Plot {
-    pub(crate) height: f64,
-    pub(crate) x: Scale,
-    pub(crate) y: Scale,
+#[derive(Debug, Clone, Copy)]
+pub struct Plot {
+    /// Units of the drawing down, names of the axes included.
+    pub height: f64,
+    /// The axis across.
+    pub x: Scale,
+    /// The axis up.
+    pub y: Scale,
 }
 
 impl Plot {
     /// A value's place across.
-    pub(crate) fn across(&self, value: f64) -> f64 {
+    pub fn across(&self, value: f64) -> f64 {
         LEFT + self.x.part(value) * (WIDTH - LEFT - RIGHT)
     }
 
     /// A value's place down.
-    pub(crate) fn down(&self, value: f64) -> f64 {
+    pub fn down(&self, value: f64) -> f64 {
         let height = self.height - TOP - BOTTOM;
         TOP + (1.0 - self.y.part(value)) * height
     }
 
     /// Grid, marks and names of both axes.
-    pub(crate) fn axes(&self, x: (&[Tick], &str), y: (&[Tick], &str)) -> String {
+    pub fn axes(&self, x: (&[Tick], &str), y: (&[Tick], &str)) -> String {
         let (right, bottom) = (WIDTH - RIGHT, self.height - BOTTOM);
         let mut svg = String::new();
         // Writing to a string cannot fail, here and below.
@@ -96,8 +100,31 @@ impl Plot {
         svg
     }
 
-    /// A line through points.
-    pub(crate) fn line(&self, points: &[(f64, f64)], class: &str) -> String {
+    /// A point, and what is told of it to a pointer.
+    pub fn dot(&self, (x, y): (f64, f64), class: &str, told: &str) -> String {
+        format!(
+            "<circle class=\"dot {class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\">\
+             <title>{}</title></circle>",
+            self.across(x),
+            self.down(y),
+            escaped(told)
+        )
+    }
+
+    /// A limit on the axis up, over the whole width, with its name.
+    pub fn limit(&self, value: f64, name: &str) -> String {
+        let (right, at) = (WIDTH - RIGHT, self.down(value));
+        format!(
+            "<path class=\"line limit\" d=\"M{LEFT} {at:.1}L{right} {at:.1}\"/>\
+             <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            LEFT + 6.0,
+            at - 6.0,
+            escaped(name)
+        )
+    }
+
+    /// A line through points; its class says how it looks.
+    pub fn line(&self, points: &[(f64, f64)], class: &str) -> String {
         let mut path = String::new();
         for (place, (x, y)) in points.iter().enumerate() {
             let command = if place == 0 { 'M' } else { 'L' };
@@ -107,7 +134,7 @@ impl Plot {
     }
 
     /// The whole drawing; `label` is for those who do not see it.
-    pub(crate) fn svg(&self, label: &str, inside: &str) -> String {
+    pub fn svg(&self, label: &str, inside: &str) -> String {
         format!(
             "<div class=\"scroll\"><svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" \
              aria-label=\"{}\">{inside}</svg></div>",
@@ -118,9 +145,18 @@ impl Plot {
 }
 
 /// Ends and marks of a linear axis from 0 over all values.
-pub(crate) fn linear(max: f64) -> (Scale, Vec<Tick>) {
+pub fn linear(max: f64) -> (Scale, Vec<Tick>) {
     let max = if max > 0.0 { max } else { 1.0 };
-    let step = step(max, 4.0);
+    marked(max, step(max, 4.0))
+}
+
+/// The same over things that come whole.
+pub fn whole(max: f64) -> (Scale, Vec<Tick>) {
+    let max = max.max(1.0);
+    marked(max, step(max, 8.0).max(1.0))
+}
+
+fn marked(max: f64, step: f64) -> (Scale, Vec<Tick>) {
     let top = (max / step).ceil() * step;
     let count = (top / step).round() as u32;
     let marks = (0..=count).map(|index| f64::from(index) * step);
@@ -141,7 +177,7 @@ fn step(range: f64, marks: f64) -> f64 {
 }
 
 /// Ends and marks of a logarithmic axis of times in nanoseconds.
-pub(crate) fn log_times(min_ns: f64, max_ns: f64) -> (Scale, Vec<Tick>) {
+pub fn log_times(min_ns: f64, max_ns: f64) -> (Scale, Vec<Tick>) {
     let min = min_ns.max(1.0);
     let max = max_ns.max(min * 1.01);
     let decades = (min.log10().floor() as i32)..=(max.log10().ceil() as i32);
@@ -168,7 +204,7 @@ pub(crate) fn log_times(min_ns: f64, max_ns: f64) -> (Scale, Vec<Tick>) {
 }
 
 /// Ends and marks of an axis of seconds since the start.
-pub(crate) fn seconds(until: f64) -> (Scale, Vec<Tick>, &'static str) {
+pub fn seconds(until: f64) -> (Scale, Vec<Tick>, &'static str) {
     let (unit, name) = if until > 7200.0 {
         (3600.0, "hours since the start of measuring")
     } else if until > 180.0 {
@@ -185,7 +221,7 @@ pub(crate) fn seconds(until: f64) -> (Scale, Vec<Tick>, &'static str) {
 }
 
 /// Names of lines, each with its colour; one line needs none.
-pub(crate) fn legend(names: &[(&str, &str)]) -> String {
+pub fn legend(names: &[(&str, &str)]) -> String {
     let mut html = String::from("<p class=\"legend\">");
     for (class, name) in names {
         let _ = write!(
@@ -213,6 +249,8 @@ mod tests {
         assert_eq!(labels(&ticks), ["0", "200", "400", "600"]);
         assert!((scale.part(600.0) - 1.0).abs() < 1e-9);
         assert_eq!(labels(&linear(0.0).1), ["0", "0.5", "1"]);
+        assert_eq!(labels(&whole(2.0).1), ["0", "1", "2"]);
+        assert_eq!(labels(&whole(24.0).1), ["0", "5", "10", "15", "20", "25"]);
         let (scale, ticks) = log_times(430e3, 3.1e6);
         assert_eq!(labels(&ticks), ["200 µs", "500 µs", "1 ms", "2 ms", "5 ms"]);
         assert!(scale.part(1.0) < 1e-9);

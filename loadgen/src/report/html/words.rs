@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// Text for between tags and inside quoted attributes.
-pub(crate) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for one in text.chars() {
         match one {
@@ -22,7 +22,7 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 /// A time in the unit that suits it, three digits: `1.23 ms`.
-pub(crate) fn time(ns: f64) -> String {
+pub fn time(ns: f64) -> String {
     let (factor, unit) = if ns < 1e3 {
         (1.0, "ns")
     } else if ns < 999_500.0 {
@@ -36,7 +36,7 @@ pub(crate) fn time(ns: f64) -> String {
 }
 
 /// Three digits, but never less than the whole part.
-pub(crate) fn digits(value: f64) -> String {
+pub fn digits(value: f64) -> String {
     let places = match value.abs() {
         small if small < 9.995 => 2,
         middle if middle < 99.95 => 1,
@@ -56,7 +56,7 @@ pub(crate) fn digits(value: f64) -> String {
 }
 
 /// A count with its thousands apart: `12,345`.
-pub(crate) fn count(value: u64) -> String {
+pub fn count(value: u64) -> String {
     grouped(&value.to_string())
 }
 
@@ -76,7 +76,7 @@ fn grouped(number: &str) -> String {
 }
 
 /// A share as a percentage that tells small shares from none.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 0.0 && percent < 0.01 {
         return "< 0.01 %".to_owned();
@@ -90,7 +90,7 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// Seconds as `8 s`, `2 min 5 s` or `3 h 10 min`.
-pub(crate) fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     if seconds < 120.0 {
         return format!("{} s", digits(seconds));
     }
@@ -105,7 +105,7 @@ pub(crate) fn duration(seconds: f64) -> String {
 
 /// A table: the head's cells, then rows of cells that are HTML already. The first column is text,
 /// the others are numbers.
-pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut html = String::from("<div class=\"scroll\"><table><thead><tr>");
     for cell in head {
         // Writing to a string cannot fail, here and below.
