@@ -166,11 +166,7 @@ pub async fn call(
         let Way::Bridged(bridged) = way else {
             return Err(Refusal::Internal);
         };
-        let parked = held::Parking {
-            bridged,
-            parked,
-            leg: entered.call.legs().first().cloned(),
-        };
+        let parked = held::Parking { bridged, parked };
         return held::park(shard, caller, message, parked, &mut flow).await;
     }
     drop(flow);

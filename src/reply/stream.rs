@@ -24,6 +24,7 @@ use crate::{
         heard::{Ear, Heard, Question},
         relay::{Call, Cut, Relayed, Verdict, judge, response},
     },
+    session::calls::Leg,
     shard_state::ShardState,
     upstream::{
         CallFault, Exchange,
@@ -66,6 +67,8 @@ pub struct Parked {
     pub source: Source,
     /// What the backend asks.
     pub questions: Vec<Question>,
+    /// The request at the backend.
+    pub leg: Leg,
 }
 
 /// What woke the relay.
@@ -159,10 +162,21 @@ impl<'a, 'b, 'c, 'd> Stream<'a, 'b, 'c, 'd> {
                 self.shard.upstream.drain_later(self.source.exchange);
                 Ok(relayed)
             }
-            Step::Parked(questions) => Ok(Relayed::Parked(Box::new(Parked {
-                source: self.source,
-                questions,
-            }))),
+            Step::Parked(questions) => {
+                let backend = self.call.backend;
+                let upstream_id = std::str::from_utf8(self.call.upstream_id);
+                let upstream_id = upstream_id.ok().and_then(|id| id.parse().ok());
+                Ok(Relayed::Parked(Box::new(Parked {
+                    source: self.source,
+                    questions,
+                    leg: Leg {
+                        place: backend.place.clone(),
+                        open: backend.open.clone(),
+                        // It is a number of ours.
+                        upstream_id: upstream_id.unwrap_or_default(),
+                    },
+                })))
+            }
         }
     }
 

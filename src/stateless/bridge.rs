@@ -25,6 +25,8 @@ use crate::{
 pub const REQUESTS_MAX: (usize, usize) = (64, 8);
 /// Time for a backend session to open.
 pub const OPEN_PATIENCE: Duration = Duration::from_secs(2);
+/// Time for the request itself.
+pub const CALL_PATIENCE: Duration = Duration::from_secs(30);
 /// Families that need nothing said before.
 const FAMILIES: [&str; 4] = ["tools", "prompts", "resources", "completions"];
 

@@ -33,10 +33,13 @@ use crate::{
         stream::{Parked, Stream},
     },
     request::{Caller, Request, gone_is_fine},
-    session::{SessionId, calls::Leg},
+    session::SessionId,
     shard_state::ShardState,
-    stateless::{StatelessFault, bridge::Bridged},
-    upstream::{CallFault, say},
+    stateless::{
+        StatelessFault,
+        bridge::{Bridged, CALL_PATIENCE},
+    },
+    upstream::say,
 };
 
 /// Calls that one shard holds.
@@ -50,8 +53,6 @@ pub struct Parking {
     pub bridged: Box<Bridged>,
     /// Its stream, and what is asked.
     pub parked: Box<Parked>,
-    /// The request at the backend.
-    pub leg: Option<Leg>,
 }
 
 struct Held {
@@ -232,9 +233,7 @@ pub async fn resume(
     let held =
         held.ok_or_else(|| refused(StatelessFault::Unknown("Invalid params: requestState")))?;
     let call = held.call;
-    let (Some(leg), questions) = (call.leg.clone(), &call.parked.questions) else {
-        return Err(refused(StatelessFault::Backend(CallFault::SessionLost)));
-    };
+    let (leg, questions) = (&call.parked.leg, &call.parked.questions);
     let to = say::Listener {
         place: leg.place.clone(),
         open: leg.open.clone(),
@@ -249,9 +248,7 @@ pub async fn resume(
         // Some are missing: they are asked again (mcp.md 2.8).
         return park(shard, caller, message, call, &mut flow).await;
     };
-    call.parked
-        .source
-        .wake(&entered.call.cancel, shard.upstream.limits.call);
+    call.parked.source.wake(&entered.call.cancel, CALL_PATIENCE);
     for (question, answer) in questions.iter().zip(answers) {
         let mut body = b"{\"jsonrpc\":\"2.0\",\"id\":".to_vec();
         body.extend_from_slice(&question.backend_id);
@@ -289,7 +286,6 @@ pub async fn resume(
             let call = Parking {
                 bridged: call.bridged,
                 parked,
-                leg: Some(leg),
             };
             park(shard, caller, message, call, &mut flow).await
         }

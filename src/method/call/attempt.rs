@@ -28,9 +28,10 @@ use crate::{
     session::{
         BackendSession, Place, Session,
         calls::{ClientCall, Leg},
-        state::OpenBackend,
+        state::{OpenBackend, SessionKind},
     },
     shard_state::ShardState,
+    stateless::bridge::CALL_PATIENCE,
     upstream::{
         CallFault, Exchange,
         exchange::{Manner, Repeat},
@@ -204,7 +205,10 @@ impl Attempt<'_, '_> {
         });
         let manner = Manner {
             repeat: self.repeat,
-            first_byte: shard.upstream.limits.first_byte,
+            first_byte: match self.session.kind {
+                SessionKind::Bridged => CALL_PATIENCE,
+                _ => shard.upstream.limits.first_byte,
+            },
             is_lateness_telling: false,
             is_stateless: open.version.is_stateless(),
             is_endless: false,
@@ -219,6 +223,9 @@ impl Attempt<'_, '_> {
                 return Err(fault.into());
             }
         };
+        if self.session.kind == SessionKind::Bridged {
+            exchange.link.deadline().arm(CALL_PATIENCE);
+        }
         let upstream_us = micros(sent);
         shard.shard.buffers.put(http);
         let call = Call {

@@ -66,6 +66,8 @@ pub fn check(data: &[u8]) -> Verdict {
         .map(|backend| BackendPages {
             backend,
             arrays: vec![array.clone()],
+            checks_marks: false,
+            is_bridged: false,
         })
         .collect();
     let merged = merge(host, Family::Tools, &pages);
