@@ -183,8 +183,8 @@ impl VirtualHost {
     }
 }
 
-/// A digest of all that was written; what it cannot see, like a secret's value, opens nothing new to
-/// a client.
+/// A digest of all that was written; what it cannot see, like a secret's value, opens nothing new
+/// to a client.
 fn revision_of(host: &user_config::VirtualHost) -> u64 {
     use std::hash::{BuildHasher, Hasher};
     let mut hasher = foldhash::fast::FixedState::default().build_hasher();

@@ -157,10 +157,12 @@ pub async fn call(
     }
     let head = caller.request.head_bytes();
     let mut flow = Flow::new(shard, session, &entered.call, head, reply);
-    let outcome = match session.has_client() {
-        true => attempt.run_to_end(started, &mut flow).await,
-        false => Box::pin(attempt.run_watched(started, &mut flow)).await,
-    };
+    let mut outcome = attempt.run_to_end(started, &mut flow).await;
+    if !session.has_client() && entered.call.cancel.is_cancelled() {
+        // Leaving is cancelling (mcp.md 2.6).
+        shard.numbers.calls_cancelled.add(1);
+        outcome = Err(Cut::Client);
+    }
     if let Ok(Relayed::Parked(parked)) = outcome {
         // The backend asks first; the call goes on with the client's next request (mcp.md 2.8).
         let Way::Bridged(bridged) = way else {

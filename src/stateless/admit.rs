@@ -1,5 +1,5 @@
-//! What must hold of a stateless request before it is looked into: its `_meta`, and the headers that
-//! mirror the body (mcp.md 2.1, 2.2). Pure: bytes in, verdict out.
+//! What must hold of a stateless request before it is looked into: its `_meta`, and the headers
+//! that mirror the body (mcp.md 2.1, 2.2). Pure: bytes in, verdict out.
 
 use crate::{
     http::{RequestHead, Span},

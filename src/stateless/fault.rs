@@ -1,8 +1,8 @@
 //! How a stateless request is refused: codes, data and HTTP status of mcp.md 2.3.
 //!
 //! An error names its request when the id could be read, and has no `id` otherwise. What limits and
-//! access rules of the gateway's own say lies outside the ranges of JSON-RPC and MCP, with a word in
-//! `data.reason`.
+//! access rules of the gateway's own say lies outside the ranges of JSON-RPC and MCP, with a word
+//! in `data.reason`.
 
 use crate::{mcp::envelope::EnvelopeFault, refusal::Answer, upstream::CallFault};
 

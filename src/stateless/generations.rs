@@ -2,9 +2,9 @@
 //!
 //! A client that hears of a change on one connection may ask for the new list on another, at
 //! another shard: what that one remembered must not be served any more. So this is one of the few
-//! things shards share: a number for each of a fixed set of buckets that backends fall into. A change
-//! of one backend makes lists of its bucket old, which costs a question too many and no wrong
-//! answer.
+//! things shards share: a number for each of a fixed set of buckets that backends fall into. A
+//! change of one backend makes lists of its bucket old, which costs a question too many and no
+//! wrong answer.
 
 use std::{
     hash::{BuildHasher, Hash, Hasher},

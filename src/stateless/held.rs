@@ -1,10 +1,10 @@
-//! Calls that wait for their client: a backend with sessions asks something in the middle of a call,
-//! and the client, which has no session, is asked by the result of its request (mcp.md 2.8).
+//! Calls that wait for their client: a backend with sessions asks something in the middle of a
+//! call, and the client, which has no session, is asked by the result of its request (mcp.md 2.8).
 //!
 //! The call's backend session and its open stream are held under a handle that travels as the
 //! request's state: authenticated, of this shard, bound to the principal, the virtual host and the
-//! very request, and good for one retry. There are few of them, each for a limited time; one that is
-//! not taken up ends with its backend session.
+//! very request, and good for one retry. There are few of them, each for a limited time; one that
+//! is not taken up ends with its backend session.
 
 use std::{
     cell::RefCell,

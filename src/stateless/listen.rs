@@ -1,7 +1,8 @@
 //! `subscriptions/listen`: a client without a session hears what changes (mcp.md 2.7).
 //!
 //! The first message acknowledges what will be heard; every message carries the request's id; the
-//! stream ends with the request's result, at the latest when its token expires. Nothing is replayed.
+//! stream ends with the request's result, at the latest when its token expires. Nothing is
+//! replayed.
 
 use std::{pin::pin, rc::Rc, time::Duration};
 

@@ -76,8 +76,8 @@ pub fn start(shard: &Rc<ShardState>, session: &Rc<Session>) -> Vec<Rc<Event>> {
     all
 }
 
-/// Has the stream of a stateless backend opened anew, because what its session's client wants to hear
-/// of it is another. The event says when it is open, or cannot be; `None`: nobody listens.
+/// Has the stream of a stateless backend opened anew, because what its session's client wants to
+/// hear of it is another. The event says when it is open, or cannot be; `None`: nobody listens.
 pub fn anew(
     shard: &Rc<ShardState>,
     session: &Rc<Session>,

@@ -20,7 +20,7 @@ pub struct Mirrored(RefCell<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    tools: HashMap<Box<str>, Rc<[ParamHeader]>>,
+    tools: HashMap<Box<str>, Rc<[ParamHeader]>, foldhash::fast::RandomState>,
     /// Until when it is the whole truth, ms; 0: never read.
     fresh_until_ms: u64,
 }

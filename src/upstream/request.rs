@@ -170,6 +170,9 @@ pub fn passed_head<'a>(
     let mut names: Vec<&str> = backends
         .flat_map(|backend| backend.pass_headers.iter().map(|name| &**name))
         .collect();
+    if names.is_empty() {
+        return Box::default();
+    }
     names.sort_unstable();
     names.dedup();
     let mut head = b"GET / HTTP/1.1\r\n".to_vec();

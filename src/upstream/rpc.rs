@@ -150,8 +150,8 @@ impl Upstream {
     }
 
     /// Judges the head of a reply to a request. An HTTP error is read, to tell a lost session and a
-    /// JSON-RPC error that came with it from a plain refusal. A stateless backend says with the status
-    /// what its response says as well (mcp.md 2.3).
+    /// JSON-RPC error that came with it from a plain refusal. A stateless backend says with the
+    /// status what its response says as well (mcp.md 2.3).
     pub async fn form(
         &self,
         exchange: &mut Exchange,

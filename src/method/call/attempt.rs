@@ -117,21 +117,6 @@ impl Attempt<'_, '_> {
         }
     }
 
-    /// The same for a client whose leaving is its cancellation (mcp.md 2.6). A call that is over
-    /// soon is not worth a look.
-    pub async fn run_watched(
-        &self,
-        started: Instant,
-        flow: &mut Flow<'_, '_>,
-    ) -> Result<Relayed, Cut> {
-        let outcome = self.run_to_end(started, flow).await;
-        if matches!(outcome, Err(Cut::Client)) || self.entry.cancel.is_cancelled() {
-            self.shard.numbers.calls_cancelled.add(1);
-            return Err(Cut::Client);
-        }
-        outcome
-    }
-
     /// What arguments the tool wants mirrored must be known before it is called, and be as the
     /// caller has mirrored them.
     async fn check_mirrored(&self, open: &Rc<OpenBackend>) -> Result<(), Cut> {

@@ -1,5 +1,5 @@
-//! By which way a request reaches its backend: the client's own session, none at all, or one that is
-//! opened for it.
+//! By which way a request reaches its backend: the client's own session, none at all, or one that
+//! is opened for it.
 
 use std::rc::Rc;
 
