@@ -11,12 +11,12 @@ use axum::{
     routing::get,
 };
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
 use crate::{
-    control::View,
+    control::{IssuerNumbers, View},
     log,
     upstream::{breaker::State as Breaker, health::BackendHealth},
 };
@@ -190,6 +190,55 @@ fn refusal_metrics(out: &mut String, view: &View) {
     }
 }
 
+fn issuer_metrics(out: &mut String, view: &View) {
+    use std::fmt::Write;
+    let mut family =
+        |name: &str, kind: &str, help: &str, pick: fn(&IssuerNumbers) -> &AtomicU64| {
+            if view.issuers.is_empty() {
+                return;
+            }
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for issuer in &*view.issuers {
+                let (label, value) = (
+                    escaped(&issuer.issuer),
+                    pick(issuer).load(Ordering::Relaxed),
+                );
+                let _ = writeln!(out, "{name}{{issuer=\"{label}\"}} {value}");
+            }
+        };
+    family(
+        "shardgate_jwks_keys",
+        "gauge",
+        "Keys of a trusted issuer in use; 0: its tokens are refused.",
+        |issuer| &issuer.keys,
+    );
+    family(
+        "shardgate_jwks_fetched_timestamp_seconds",
+        "gauge",
+        "When the keys were fetched; 0: never.",
+        |issuer| &issuer.fetched_unix_s,
+    );
+    family(
+        "shardgate_jwks_fetches_total",
+        "counter",
+        "Times the keys were fetched.",
+        |issuer| &issuer.fetched,
+    );
+    family(
+        "shardgate_jwks_failures_total",
+        "counter",
+        "Times the keys could not be fetched.",
+        |issuer| &issuer.failed,
+    );
+    family(
+        "shardgate_jwks_unanswered_total",
+        "counter",
+        "Unknown keys that were not looked for, because that was done too often.",
+        |issuer| &issuer.unanswered,
+    );
+}
+
 /// All metrics in the Prometheus text format 0.0.4.
 pub fn text(view: &View) -> String {
     use std::fmt::Write;
@@ -301,6 +350,7 @@ pub fn text(view: &View) -> String {
         &idle,
     );
     refusal_metrics(&mut out, view);
+    issuer_metrics(&mut out, view);
     backend_metrics(&mut out, &view.backends());
     debug::metrics(&mut out, view, &snapshots);
     let mut merged = crate::telemetry::Latency::new();

@@ -1,20 +1,32 @@
 //! Who is calling: bearer token in, [`Principal`] out.
 //!
-//! Owns the token contract of the ContextForge control plane (contextforge.md section 2): which
-//! algorithms, which claims, which clock leeway. Every function takes the time as an argument and
-//! touches no socket. Every fault is one and the same answer to the client (401, empty body); the
-//! variants below exist for metrics and logs only. Tokens and keys never reach a message.
+//! Owns the token contract of the ContextForge control plane (contextforge.md section 2) and that
+//! of an OAuth resource server beside it (mcp.md 6): which algorithms, which keys, which claims,
+//! which clock leeway. Verification takes the time as an argument and touches no socket. Nearly
+//! every fault is one and the same answer to the client (401, empty body); the variants below exist
+//! for metrics and logs. Tokens and keys never reach a message.
 
+pub mod algorithm;
 pub mod cache;
 pub mod gate;
+pub mod issuer;
+pub mod issuers;
+pub mod jwks;
 pub mod jwt;
 pub mod keys;
 pub mod metadata;
 pub mod mint;
 pub mod principal;
+mod public_key;
+pub mod restrictions;
+pub mod revocation;
+pub mod scope;
 
+pub use algorithm::SignatureAlgorithm;
 pub use cache::TokenCache;
-pub use jwt::{SignatureAlgorithm, TokenRules, Verified, verify};
+pub use issuer::{Audience, IssuerKeys, IssuerRules};
+pub use jwks::KeySet;
+pub use jwt::{TokenRules, Trust, Verified, verify};
 pub use keys::{KeyFault, SigningKey, VerificationKeys, load_or_create_secret};
 pub use metadata::ResourceMetadata;
 pub use mint::{MintFault, MintRequest, mint};
@@ -38,12 +50,18 @@ pub enum AuthFault {
     /// The header asks for extensions by `crit`, none of which we know (RFC 7515 section 4.1.11).
     #[error("token asks for an unknown critical extension")]
     CriticalExtension,
-    /// `alg` is not one of RS256, RS384, RS512, HS256, HS384, HS512.
+    /// `alg` is none that is known, or none that the issuer may use.
     #[error("token algorithm is not allowed")]
     AlgorithmNotAllowed,
     /// `alg` belongs to a key family for which no key is configured.
     #[error("no key is configured for the token's algorithm")]
     NoKey,
+    /// A trusted issuer, by its index, has no key for the token: a new one may be there.
+    #[error("the issuer has no key for the token")]
+    UnknownKey(usize),
+    /// The keys of a trusted issuer, by its index, are not known.
+    #[error("the keys of the token's issuer are not known")]
+    KeysMissing(usize),
     /// The signature does not match.
     #[error("token signature does not match")]
     BadSignature,
@@ -59,6 +77,12 @@ pub enum AuthFault {
     /// `exp` lies further in the past than the leeway.
     #[error("token has expired")]
     Expired,
+    /// `nbf` lies further in the future than the leeway.
+    #[error("token is not valid yet")]
+    NotYetValid,
+    /// Its `jti` is on the list of revoked tokens.
+    #[error("token was revoked")]
+    Revoked,
 }
 
 impl AuthFault {
@@ -73,11 +97,15 @@ impl AuthFault {
             Self::CriticalExtension => "critical_extension",
             Self::AlgorithmNotAllowed => "algorithm_not_allowed",
             Self::NoKey => "no_key",
+            Self::UnknownKey(_) => "unknown_key",
+            Self::KeysMissing(_) => "keys_missing",
             Self::BadSignature => "bad_signature",
             Self::ClaimsShape => "claims_shape",
             Self::WrongIssuer => "wrong_issuer",
             Self::WrongAudience => "wrong_audience",
             Self::Expired => "expired",
+            Self::NotYetValid => "not_yet_valid",
+            Self::Revoked => "revoked",
         }
     }
 }

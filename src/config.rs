@@ -6,6 +6,7 @@
 pub mod cache;
 pub mod compiled;
 pub mod credential;
+pub mod credential_mode;
 pub mod decode;
 pub mod document;
 pub mod encode;

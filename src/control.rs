@@ -2,6 +2,7 @@
 //! exist. It answers the shards' questions, watches files, serves the admin listener, and tells the
 //! shards when to drain. No shard ever waits for it without a limit.
 
+mod issuers;
 mod watch;
 
 use std::{
@@ -14,6 +15,7 @@ use std::{
 };
 
 use crossbeam_channel::Sender;
+pub use issuers::{IssuerNumbers, Issuers};
 use shards::{EngineCounters, shard::ShardHandle};
 use tokio::sync::{Notify, mpsc};
 pub use watch::Watched;
@@ -61,6 +63,8 @@ pub struct View {
     pub engine: Arc<[Arc<EngineCounters>]>,
     /// Gateway counters, by shard.
     pub numbers: Arc<[Arc<Numbers>]>,
+    /// What is counted of each trusted issuer.
+    pub issuers: Arc<[IssuerNumbers]>,
     /// The I/O driver and why it was chosen.
     pub driver: String,
     /// It is going down.
@@ -131,6 +135,8 @@ pub struct Tasks {
     pub view: View,
     /// The shards' questions.
     pub questions: mpsc::Receiver<Question>,
+    /// The trusted issuers, whose keys are to be fetched.
+    pub issuers: Issuers,
     /// What was read at the start and may change.
     pub watched: Watched,
     /// The file store's documents at start.
@@ -152,6 +158,7 @@ pub fn run(tasks: Tasks, stop: tokio::sync::oneshot::Receiver<()>) -> std::io::R
         let Tasks {
             view,
             questions,
+            issuers,
             watched,
             document,
             bridge,
@@ -159,7 +166,8 @@ pub fn run(tasks: Tasks, stop: tokio::sync::oneshot::Receiver<()>) -> std::io::R
             admin,
         } = tasks;
         tokio::spawn(answer(view.clone(), questions));
-        watch::start(&view, watched, (document, bridge), reload);
+        let reloads = watch::start(&view, watched, (document, bridge), reload);
+        tokio::spawn(issuers::run(view.clone(), issuers, reloads));
         let parting = Supervisor::of_process().map(|supervisor| {
             let parting = supervisor.parting();
             tokio::spawn(supervisor.run(view.clone()));

@@ -1,5 +1,9 @@
 //! A running gateway: prepared, bound, started, drained.
 
+mod redis_link;
+
+pub use redis_link::redis_client;
+
 use std::{
     cell::{Cell, OnceCell, RefCell},
     net::SocketAddr,
@@ -13,31 +17,33 @@ use std::{
 };
 
 use shards::{
-    Arrival, Control, DriverChoice, Plan, Shard, Shards, Stream, alarm::Alarms, deadline::now_ms,
+    Arrival, Control, DriverChoice, Plan, Shard, Shards, alarm::Alarms, deadline::now_ms,
     listener::ListenerGroup, topology::Topology,
 };
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::{
     access::AccessRules,
-    auth::{FingerprintKey, Principal, ResourceMetadata, TokenCache, TokenRules},
+    auth::{
+        FingerprintKey, Principal, ResourceMetadata, TokenCache, TokenRules,
+        issuers::{Issuers, KeyQuestion},
+        revocation::Revocations,
+    },
     bootstrap::Bootstrap,
     bridge::Bridge,
     config::{
         cache::ConfigCache,
-        store::{FileStore, RedisStore, UserConfigStore, subject_of_key},
+        store::{FileStore, RedisStore, UserConfigStore},
     },
-    control::{self, Snapshot, Tasks, View, Watched},
+    control::{self, IssuerNumbers, Snapshot, Tasks, View, Watched},
     http::{HeadLimits, connection},
-    link::Link,
     log,
     prepare::Prepared,
-    redis::{Invalidated, RedisClient, RedisOptions},
     reply::{Reply, Sink},
     request::{self, Forwarded},
     route::cursor::CursorKey,
     session::{IdKeys, SessionTable, TableLimits, streams::EventBudget},
-    settings::{IoDriver, Redis, Settings, StoreSource},
+    settings::{IoDriver, Settings, StoreSource},
     shard_state::{ShardState, ToShard},
     stateless::{
         self, Standings, generations::Generations, held::HeldCalls, hub::Hub, permits::Permits,
@@ -127,6 +133,8 @@ impl Gateway {
         let numbers: Arc<[Arc<Numbers>]> =
             (0..count).map(|_| Arc::new(Numbers::default())).collect();
         let (questions, waiting) = mpsc::channel(QUESTIONS_MAX);
+        let (key_questions, unknown_keys) = mpsc::channel(QUESTIONS_MAX);
+        let (issuers, issuer_tls) = (prepared.issuers.clone(), prepared.issuer_tls.clone());
         let (bridge, bridge_thread) = Bridge::start(&settings, prepared.tls.upstream.clone())
             .map_err(|error| vec![format!("cannot start the bridge thread: {error}")])?;
         bridge.register(&prepared.document);
@@ -144,6 +152,7 @@ impl Gateway {
                 let ties = Ties {
                     numbers: numbers[usize::from(shard.id)].clone(),
                     questions: questions.clone(),
+                    key_questions: key_questions.clone(),
                     bridge: bridge.clone(),
                     generations: generations.clone(),
                 };
@@ -156,6 +165,7 @@ impl Gateway {
             handles: shards.handles().to_vec(),
             engine: shards.counters.clone(),
             numbers,
+            issuers: IssuerNumbers::of(&issuers),
             driver: shards.driver.to_string(),
             is_draining: Arc::new(AtomicBool::new(false)),
         };
@@ -163,6 +173,7 @@ impl Gateway {
         let tasks = Tasks {
             view: view.clone(),
             questions: waiting,
+            issuers: control::Issuers::new(issuers, unknown_keys, issuer_tls, &settings.timeouts),
             watched,
             document,
             bridge: bridge.clone(),
@@ -270,6 +281,7 @@ fn driver(settings: &Settings) -> DriverChoice {
 struct Ties {
     numbers: Arc<Numbers>,
     questions: mpsc::Sender<Question>,
+    key_questions: mpsc::Sender<KeyQuestion>,
     bridge: Arc<Bridge>,
     generations: Arc<Generations>,
 }
@@ -396,12 +408,18 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
         Control::Message(ToShard::Drain(asker)) => orders.drain.give(asker),
         Control::Message(ToShard::End) => orders.end.fire(),
         Control::Message(ToShard::Document(document)) => {
-            state.configs.replace_document(document);
+            state.replace_document(document);
             state.hub.look(None);
         }
         Control::Message(ToShard::Tls(tls)) => {
             *state.tls.borrow_mut() = tls.server;
             *state.upstream.tls.borrow_mut() = tls.upstream;
+        }
+        Control::Message(ToShard::Keys(news)) => {
+            if state.issuers.hear(news) {
+                // What a key has proved is worth no more than the key.
+                state.tokens.borrow_mut().clear();
+            }
         }
         Control::Message(ToShard::Resolved(answer)) => state.upstream.resolver.answered(answer),
         Control::Message(ToShard::Backends(asker)) => {
@@ -440,6 +458,7 @@ fn build(
     let Ties {
         numbers,
         questions,
+        key_questions,
         bridge,
         generations,
     } = ties;
@@ -464,6 +483,13 @@ fn build(
         .listen
         .addresses()
         .all(|address| address.ip().is_loopback());
+    let ask_for_keys = Box::new(move |question| key_questions.try_send(question).is_ok());
+    // As old as the answer about a configuration may be, where an answer is asked for at all.
+    let checks_revoked = settings.store.check_revoked_tokens;
+    let token_age_s_max = match checks_revoked {
+        true => settings.store.cache_expiry.as_secs(),
+        false => u64::MAX,
+    };
     let fingerprints = FingerprintKey::new(&prepared.fingerprint_secret);
     let anonymous = settings
         .access
@@ -485,9 +511,12 @@ fn build(
         token_rules: TokenRules {
             issuer: settings.auth.issuer.as_str().into(),
             audience: settings.auth.audience.as_str().into(),
+            audience_is_resource: settings.auth.audience_is_resource,
             ..TokenRules::default()
         },
-        tokens: RefCell::new(TokenCache::default()),
+        issuers: Issuers::new(shard.id, prepared.issuers.clone(), ask_for_keys),
+        revocations: Revocations::new(checks_revoked),
+        tokens: RefCell::new(TokenCache::default().with_age_s_max(token_age_s_max)),
         fingerprints,
         anonymous,
         id_keys: IdKeys::new(&prepared.id_secret, &settings.node_id),
@@ -539,7 +568,7 @@ fn build(
             resolver,
             deadlines: shard.deadlines.clone(),
         },
-        metadata: ResourceMetadata::of(&settings.access),
+        metadata: ResourceMetadata::of(&settings.access, &settings.auth),
         farewells: Farewells::default(),
         fail_mode: settings.upstream.fail_mode,
         tls: RefCell::new(prepared.tls.server.clone()),
@@ -563,82 +592,4 @@ fn build(
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A shard's Redis client for these settings; `this` is where invalidations go, once it is set.
-pub fn redis_client(
-    redis: &Redis,
-    tls: Option<Arc<rustls::ClientConfig>>,
-    shard: &Shard<Forwarded, ToShard>,
-    resolver: &Rc<Resolver>,
-    this: &Rc<OnceCell<Weak<ShardState>>>,
-) -> RedisClient {
-    let options = RedisOptions {
-        host: redis.host.clone(),
-        port: redis.port,
-        username: redis.username.clone(),
-        password: redis
-            .password
-            .as_ref()
-            .map(|secret| String::from_utf8_lossy(secret.bytes()).into_owned()),
-        database: redis.database,
-        ..RedisOptions::default()
-    };
-    let patience = options.connect_timeout;
-    let (host, port) = (redis.host.clone(), redis.port);
-    let deadlines = shard.deadlines.clone();
-    let resolver = resolver.clone();
-    let connect = Rc::new(
-        move || -> futures_util::future::LocalBoxFuture<'static, _> {
-            let (host, tls) = (host.clone(), tls.clone());
-            let (deadlines, resolver) = (deadlines.clone(), resolver.clone());
-            Box::pin(async move {
-                let addresses = resolver.resolve(&host, port, &RefCell::default()).await;
-                let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
-                for address in addresses {
-                    match Stream::connect(address, patience, &deadlines).await {
-                        Ok(stream) => return secure(stream, tls, &host, patience).await,
-                        Err(error) => last = error,
-                    }
-                }
-                Err(last)
-            })
-        },
-    );
-    let this = this.clone();
-    let on_invalidate = Rc::new(move |what: Invalidated<'_>| {
-        let Some(state) = this.get().and_then(Weak::upgrade) else {
-            return;
-        };
-        match what {
-            Invalidated::All => {
-                state.configs.invalidate_all();
-                state.hub.look(None);
-            }
-            Invalidated::Key(key) => {
-                if let Some(subject) = subject_of_key(key) {
-                    state.configs.invalidate(subject);
-                    state.hub.look(Some(subject));
-                }
-            }
-        }
-    });
-    RedisClient::start(options, connect, on_invalidate)
-}
-
-async fn secure(
-    stream: Stream,
-    tls: Option<Arc<rustls::ClientConfig>>,
-    host: &str,
-    patience: Duration,
-) -> std::io::Result<Link> {
-    let Some(tls) = tls else {
-        return Ok(Link::Plain(stream));
-    };
-    let name = rustls::pki_types::ServerName::try_from(host.to_owned())
-        .map_err(|_| std::io::ErrorKind::InvalidInput)?;
-    stream.deadline().arm(patience);
-    let link = Link::connect_tls(stream, tls, name).await?;
-    link.deadline().disarm();
-    Ok(link)
 }

@@ -15,7 +15,7 @@
 //! * [`reply`]: the backend's bytes back to the client, ids translated in place
 //!
 //! Around it: [`settings`], [`prepare`], [`gateway`] (start and drain), [`control`] (the one thread
-//! off the request's path), [`admin`], [`telemetry`], [`supervisor`], [`log`],
+//! off the request's path), [`dial`], [`admin`], [`telemetry`], [`supervisor`], [`log`],
 //! [`redis`].
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ pub mod bridge;
 pub mod command;
 pub mod config;
 pub mod control;
+pub mod dial;
 pub mod endpoint;
 pub mod gateway;
 pub mod http;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    auth::{SignatureAlgorithm, SigningKey, VerificationKeys, load_or_create_secret},
+    auth::{IssuerKeys, SignatureAlgorithm, SigningKey, VerificationKeys, load_or_create_secret},
     config::{
         document::{Document, parse_document_under},
         user_config::{DocumentRules, Severity},
@@ -26,6 +26,10 @@ pub struct Prepared {
     pub settings: Arc<Settings>,
     /// Token keys.
     pub keys: Arc<VerificationKeys>,
+    /// The trusted issuers; their keys are fetched later.
+    pub issuers: Arc<IssuerKeys>,
+    /// TLS for fetching them.
+    pub issuer_tls: Arc<rustls::ClientConfig>,
     /// Secret of session ids.
     pub id_secret: Vec<u8>,
     /// Secret of the principals' fingerprints.
@@ -51,6 +55,9 @@ impl Prepared {
             .map_err(|lines| faults.extend(lines))
             .ok();
         let redis_tls = redis_tls(&settings, &mut faults);
+        let roots = Roots::SystemAnd(settings.auth.issuer_trust_bundle.as_deref());
+        // Issuers are not backends: they are shown no certificate.
+        let issuer_tls = keep(tls::client(roots, None), &mut faults).map(tls::for_http);
         let document = match &settings.store.source {
             StoreSource::File(path) => match read_documents(path, document_rules(&settings)) {
                 Ok(document) => document,
@@ -70,10 +77,14 @@ impl Prepared {
         };
         let id_secret = secret("session.key");
         let fingerprint_secret = secret("principal.key");
-        match tls {
-            Some(tls) if faults.is_empty() => Ok(Self {
-                settings: Arc::new(settings),
+        match (tls, issuer_tls) {
+            (Some(tls), Some(issuer_tls)) if faults.is_empty() => Ok(Self {
                 keys: Arc::new(keys),
+                issuers: Arc::new(IssuerKeys::unknown(
+                    settings.auth.trusted_issuers.clone().into(),
+                )),
+                issuer_tls,
+                settings: Arc::new(settings),
                 id_secret,
                 fingerprint_secret,
                 signing,
@@ -164,7 +175,7 @@ fn keep<T>(result: Result<T, tls::TlsFault>, faults: &mut Vec<String>) -> Option
 fn keys(settings: &Settings, faults: &mut Vec<String>) -> VerificationKeys {
     let mut keys = VerificationKeys::default();
     if let Some(path) = &settings.auth.public_key
-        && let Err(fault) = keys.read_rsa_public_pem(path)
+        && let Err(fault) = keys.read_public_pem(path)
     {
         faults.push(fault.to_string());
     }

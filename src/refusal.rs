@@ -27,6 +27,14 @@ pub enum Refusal {
     EndpointPath,
     /// No valid token; true: a token was there.
     Unauthorized(bool),
+    /// The token lacks some of these scopes, which are all that the operation needs.
+    Scope(&'static str),
+    /// The token may not be used so: why.
+    Restricted(&'static str),
+    /// The keys of the token's issuer are not known.
+    TokenKeys,
+    /// Whether the token was revoked is not known.
+    Revocations,
     /// The caller has no configuration, or the store cannot say.
     NoConfig,
     /// The caller's configuration cannot be read.
@@ -132,6 +140,23 @@ impl Refusal {
                 },
                 ..text(401, "")
             },
+            // The challenge, which names the scopes, is made where the request is known.
+            Self::Scope(_) => oauth(403, "insufficient_scope", "the token lacks a scope"),
+            Self::Restricted(why) => oauth(403, "access_denied", why),
+            Self::TokenKeys => Answer {
+                headers: RETRY,
+                ..text(
+                    503,
+                    "Service Unavailable: the keys of the token's issuer are not known",
+                )
+            },
+            Self::Revocations => Answer {
+                headers: RETRY,
+                ..text(
+                    503,
+                    "Service Unavailable: the list of revoked tokens cannot be read",
+                )
+            },
             Self::NoConfig => text(400, "Problem occurred retrieving the configuration"),
             Self::BadConfig => text(500, "Problem occurred retrieving the configuration"),
             Self::NoVirtualHost => Answer {
@@ -236,7 +261,7 @@ impl Refusal {
                 ..rpc(500, None, -32603, "Internal error")
             },
             Self::Rpc(id, code, message) => rpc(200, Some(id), *code, message),
-            Self::Backend(id, fault) => rpc(200, Some(id), -32603, &backend_text(*fault)),
+            Self::Backend(id, fault) => rpc(200, Some(id), fault.code(), &backend_text(*fault)),
         }
     }
 
@@ -249,6 +274,10 @@ impl Refusal {
             Self::HeaderBudget => "header_budget",
             Self::Path | Self::EndpointPath => "path",
             Self::Unauthorized(_) => "unauthorized",
+            Self::Scope(_) => "insufficient_scope",
+            Self::Restricted(_) => "restricted",
+            Self::TokenKeys => "token_keys",
+            Self::Revocations => "revocations",
             Self::NoConfig => "no_config",
             Self::BadConfig => "bad_config",
             Self::NoVirtualHost => "no_virtual_host",
@@ -281,6 +310,18 @@ fn text(status: u16, body: &str) -> Answer {
         status,
         content_type: "text/plain",
         body: body.as_bytes().to_vec(),
+        headers: "",
+        must_close: false,
+    }
+}
+
+/// An answer of the resource server, not of JSON-RPC: it may come before the message was read.
+fn oauth(status: u16, error: &str, description: &str) -> Answer {
+    let body = serde_json::json!({"error": error, "error_description": description});
+    Answer {
+        status,
+        content_type: "application/json",
+        body: body.to_string().into_bytes(),
         headers: "",
         must_close: false,
     }

@@ -53,7 +53,7 @@ pub struct Reply<'a> {
     minor: u8,
     /// `Origin` of the request, raw, when it is allowed: the reply carries CORS headers.
     origin: Option<Box<[u8]>>,
-    /// The `WWW-Authenticate` line of a 401, when there is more to say than that it is one.
+    /// The `WWW-Authenticate` line of a 401 or 403, when there is more to say than the refusal has.
     challenge: Option<String>,
     is_bodiless: bool,
     /// The client would rather have an event stream (RFC 9110 section 12.5.1 leaves the order of
@@ -87,7 +87,7 @@ impl<'a> Reply<'a> {
         self.origin = Some(origin.into());
     }
 
-    /// Has a 401 carry this header line.
+    /// Has a 401 or 403 carry this header line.
     pub fn challenge(&mut self, line: String) {
         self.challenge = Some(line);
     }
@@ -347,7 +347,8 @@ impl<'a> Reply<'a> {
             out.extend_from_slice(b"\r\n");
         }
         out.extend_from_slice(answer.headers.as_bytes());
-        if answer.status == 401 {
+        // A 403 has one when another token of the same user could do more (RFC 6750 section 3.1).
+        if matches!(answer.status, 401 | 403) {
             out.extend_from_slice(self.challenge.take().unwrap_or_default().as_bytes());
         }
         if answer.status == 204 {

@@ -104,6 +104,7 @@ pub async fn serve(shard: &Rc<ShardState>, request: &Request, reply: &mut Reply<
         }
     };
     if let Some(refusal) = refusal {
+        auth::metadata::point_to(shard, request, &refusal, reply);
         // A client that has left needs no answer.
         let _ = reply.refuse(&refusal).await;
     }
@@ -137,8 +138,7 @@ async fn steps(
             return Box::pin(bootstrap::serve(shard, request, route, reply)).await;
         }
     };
-    let principal = auth::gate::authenticate(shard, request)
-        .inspect_err(|refusal| auth::metadata::point_to(shard, request, refusal, reply))?;
+    let principal = auth::gate::authenticate(shard, request).await?;
     let config = shard.configs.of_subject(shard, &principal).await?;
     let preferred = shard.settings.access.default_virtual_host.as_deref();
     let host = match host_name {
@@ -146,6 +146,7 @@ async fn steps(
         None => config.default_host(preferred.unwrap_or("default")),
     };
     let host = host.ok_or(Refusal::NoVirtualHost)?.clone();
+    auth::scope::admit(shard, request, &principal, &host)?;
     let caller = Caller {
         request,
         body: request.body_bytes(),
@@ -225,6 +226,7 @@ pub async fn message_of_session(
     let _running = InFlight::enter(session);
     let body = caller.body;
     let method = message.method.map_or(&b""[..], |span| span.slice(body));
+    auth::scope::check(shard, &caller.principal, method)?;
     let aim = match Aim::known(method) {
         Some(aim) => aim,
         None => {
@@ -270,6 +272,7 @@ pub fn session_of(shard: &ShardState, caller: &Caller<'_>) -> Result<Rc<Session>
             }
         })?;
     method::follow_configuration(&session, &caller.host);
+    session.keep_token(caller.request, &caller.principal, &caller.host);
     Ok(session)
 }
 

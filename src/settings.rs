@@ -14,6 +14,7 @@ mod fault;
 mod file;
 mod flags;
 mod groups;
+mod issuer;
 mod nearest;
 mod read;
 mod reader;

@@ -10,7 +10,11 @@ use shards::{Shard, alarm::Alarms, deadline::now_ms};
 
 use crate::{
     access::AccessRules,
-    auth::{FingerprintKey, Principal, ResourceMetadata, TokenCache, TokenRules, VerificationKeys},
+    auth::{
+        FingerprintKey, Principal, ResourceMetadata, TokenCache, TokenRules, VerificationKeys,
+        issuers::{Issuers, KeyNews},
+        revocation::Revocations,
+    },
     config::{cache::ConfigCache, compiled::VirtualHost, document::Document},
     control::Snapshot,
     http::HeadLimits,
@@ -35,6 +39,8 @@ pub enum ToShard {
     Document(Arc<Document>),
     /// Certificates changed: for new connections.
     Tls(Tls),
+    /// Keys of a trusted issuer, changed or not.
+    Keys(KeyNews),
     /// A name was resolved.
     Resolved(resolve::Answer),
     /// Somebody wants to know how things are.
@@ -57,6 +63,10 @@ pub struct ShardState {
     pub keys: Arc<VerificationKeys>,
     /// What a token must say.
     pub token_rules: TokenRules,
+    /// The trusted issuers and their keys.
+    pub issuers: Issuers,
+    /// Which tokens were revoked.
+    pub revocations: Revocations,
     /// Verified tokens.
     pub tokens: RefCell<TokenCache>,
     /// Key of the principals' fingerprints.
@@ -91,7 +101,7 @@ pub struct ShardState {
     pub configs: ConfigCache,
     /// The backend side.
     pub upstream: Upstream,
-    /// Where tokens are to be had, when the settings say so.
+    /// The address clients know us by and where tokens are to be had, when the settings say so.
     pub metadata: Option<ResourceMetadata>,
     /// Backend sessions to be ended.
     pub farewells: Farewells,
@@ -138,6 +148,20 @@ impl ShardState {
     /// Client connections this shard may have open: its share of the process's limit.
     pub fn connections_max(&self) -> u64 {
         (self.settings.limits.connections_max as u64).div_ceil(u64::from(self.shard.count))
+    }
+
+    /// Takes in the file store's documents; tokens are looked at anew when others are revoked.
+    pub fn replace_document(&self, document: Arc<Document>) {
+        if self.configs.replace_document(document) {
+            self.tokens.borrow_mut().clear();
+        }
+    }
+
+    /// A token may have been revoked in Redis: asks again about each at its next request.
+    pub fn forget_unrevoked(&self) {
+        if self.settings.store.check_revoked_tokens {
+            self.tokens.borrow_mut().clear();
+        }
     }
 
     /// Says how many sessions this shard has, for placement.

@@ -21,7 +21,9 @@ pub mod rpc;
 pub mod say;
 pub mod subscribe;
 pub mod target;
+pub mod voice;
 
 pub use dial::Upstream;
 pub use exchange::Exchange;
 pub use fault::CallFault;
+pub use voice::{FromClient, Voice};

@@ -233,7 +233,7 @@ fn every_file_that_is_named_must_be_readable() {
         assert!(faults.contains(&folder), "{faults:#?}");
         count += 1;
     }
-    assert_eq!(count, 10);
+    assert_eq!(count, 11);
     let faults = scratch.faults("--allow-anonymous --config-file /nonexistent/users");
     assert_eq!(faults.len(), 1);
     assert!(faults[0].starts_with("flag --config-file: \"/nonexistent/users\" cannot be read"));

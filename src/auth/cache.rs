@@ -35,6 +35,8 @@ pub struct TokenCache {
     token_bytes: usize,
     entries_max: usize,
     leeway_s: u64,
+    age_s_max: u64,
+    generation: u64,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,8 @@ impl TokenCache {
             // Slot numbers are 32 bits wide.
             entries_max: entries_max.min(u32::MAX as usize),
             leeway_s: super::jwt::TokenRules::default().leeway_s,
+            age_s_max: TOKEN_CACHE_AGE_S_MAX,
+            generation: 0,
         }
     }
 
@@ -84,6 +88,16 @@ impl TokenCache {
     #[must_use]
     pub fn with_leeway_s(mut self, leeway_s: u64) -> Self {
         self.leeway_s = leeway_s;
+        self
+    }
+
+    /// Lets entries be verified anew after less than [`TOKEN_CACHE_AGE_S_MAX`]; 0: each time.
+    #[must_use]
+    pub fn with_age_s_max(mut self, age_s_max: u64) -> Self {
+        self.age_s_max = age_s_max.min(TOKEN_CACHE_AGE_S_MAX);
+        if age_s_max == 0 {
+            self.entries_max = 0;
+        }
         self
     }
 
@@ -125,7 +139,7 @@ impl TokenCache {
         let kept_until_unix_s = principal
             .expires_at_unix_s
             .saturating_add(self.leeway_s)
-            .min(now_unix_s.saturating_add(TOKEN_CACHE_AGE_S_MAX));
+            .min(now_unix_s.saturating_add(self.age_s_max));
         if kept_until_unix_s < now_unix_s {
             return;
         }
@@ -148,8 +162,16 @@ impl TokenCache {
         self.place(hash, entry);
     }
 
+    /// How often everything was forgotten: what was found out about a token before the last time
+    /// must not be inserted after it.
+    #[must_use]
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Forgets everything, for a change of keys or rules.
     pub fn clear(&mut self) {
+        self.generation += 1;
         self.index.clear();
         self.slots.clear();
         self.free.clear();
@@ -243,6 +265,7 @@ mod tests {
             subject: subject.into(),
             issuer: "i".into(),
             expires_at_unix_s,
+            ..Verified::default()
         };
         Rc::new(Principal::from_verified(
             verified,
@@ -265,6 +288,17 @@ mod tests {
         cache.insert(b"t", principal("a", u64::MAX), 1000);
         assert!(cache.lookup(b"t", 1300).is_some());
         assert!(cache.lookup(b"t", 1301).is_none());
+    }
+
+    #[test]
+    fn an_entry_may_be_wanted_younger() {
+        let mut cache = TokenCache::new(4).with_age_s_max(60);
+        cache.insert(b"t", principal("a", u64::MAX), 1000);
+        assert!(cache.lookup(b"t", 1060).is_some());
+        assert!(cache.lookup(b"t", 1061).is_none());
+        let mut none = TokenCache::new(4).with_age_s_max(0);
+        none.insert(b"t", principal("a", u64::MAX), 1000);
+        assert!(none.is_empty());
     }
 
     #[test]

@@ -1,29 +1,37 @@
-//! Token verification: compact JWS in, subject and issuer out (contextforge.md section 2).
+//! Token verification: compact JWS in, what the gateway needs of it out.
+//!
+//! Two kinds of issuers. The control plane's tokens (contextforge.md section 2) are checked with
+//! the keys of the settings, and their claims have the types its own reader gives them. Those of a
+//! trusted issuer are checked with its published keys, and their claims are those of RFC 9068. Its
+//! `iss` decides which kind a token is, read before anything is believed: it only chooses the keys.
 //!
 //! Order of checks: length, UTF-8, header, algorithm and its key, signature, claims. The claims are
-//! read only after the signature holds. Time is an argument. `kid`, `nbf`, `jti`, teams and scopes
-//! decide nothing here, but their types are checked because the control plane's reader does so and
-//! a token refused there must not pass here.
+//! read only after the signature holds. Time is an argument.
 
 mod claims;
+mod standard;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::Algorithm;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 
 use super::AuthFault;
+use super::algorithm::SignatureAlgorithm;
+use super::issuer::{Audience, IssuerKeys, IssuerRules};
 use super::keys::VerificationKeys;
+use super::restrictions::Restrictions;
 use claims::Claims;
 
-/// What a token must say to be accepted.
+/// What a token of the control plane must say to be accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRules {
     /// The exact `iss` value; the control plane writes `mcpgateway`.
     pub issuer: Box<str>,
     /// The exact `aud` value; the control plane writes `mcpgateway-api`.
     pub audience: Box<str>,
+    /// `aud` is instead to be the address of the endpoint asked, which who has the request checks.
+    pub audience_is_resource: bool,
     /// Seconds after `exp` during which a token is still accepted.
     pub leeway_s: u64,
     /// Longest accepted token.
@@ -35,64 +43,15 @@ impl Default for TokenRules {
         Self {
             issuer: "mcpgateway".into(),
             audience: "mcpgateway-api".into(),
+            audience_is_resource: false,
             leeway_s: 60,
             token_bytes_max: 16 * 1024,
         }
     }
 }
 
-/// The signature algorithms of the contract; everything else is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SignatureAlgorithm {
-    /// RSASSA-PKCS1-v1_5 with SHA-256.
-    Rs256,
-    /// RSASSA-PKCS1-v1_5 with SHA-384.
-    Rs384,
-    /// RSASSA-PKCS1-v1_5 with SHA-512.
-    Rs512,
-    /// HMAC with SHA-256.
-    Hs256,
-    /// HMAC with SHA-384.
-    Hs384,
-    /// HMAC with SHA-512.
-    Hs512,
-}
-
-impl SignatureAlgorithm {
-    /// Reads the `alg` value of a token header (RFC 7518 section 3.1; case-sensitive).
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "RS256" => Self::Rs256,
-            "RS384" => Self::Rs384,
-            "RS512" => Self::Rs512,
-            "HS256" => Self::Hs256,
-            "HS384" => Self::Hs384,
-            "HS512" => Self::Hs512,
-            _ => return None,
-        })
-    }
-
-    /// Says whether this is one of the HMAC algorithms, which use the shared secret.
-    #[must_use]
-    pub const fn is_hmac(self) -> bool {
-        matches!(self, Self::Hs256 | Self::Hs384 | Self::Hs512)
-    }
-
-    pub(super) const fn to_library(self) -> Algorithm {
-        match self {
-            Self::Rs256 => Algorithm::RS256,
-            Self::Rs384 => Algorithm::RS384,
-            Self::Rs512 => Algorithm::RS512,
-            Self::Hs256 => Algorithm::HS256,
-            Self::Hs384 => Algorithm::HS384,
-            Self::Hs512 => Algorithm::HS512,
-        }
-    }
-}
-
 /// What the gateway takes from an accepted token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verified {
     /// `sub`: key of the user configuration and of session ownership.
     pub subject: Box<str>,
@@ -100,9 +59,28 @@ pub struct Verified {
     pub issuer: Box<str>,
     /// `exp`, without the leeway.
     pub expires_at_unix_s: u64,
+    /// `jti`, by which it can be revoked.
+    pub id: Option<Box<str>>,
+    /// `aud`, every one.
+    pub audiences: Box<[Box<str>]>,
+    /// One of the audiences must be the address of the endpoint asked; not checked yet.
+    pub must_name_resource: bool,
+    /// What it is restricted to.
+    pub restrictions: Restrictions,
 }
 
-/// Checks a token completely and returns what the gateway needs of it.
+/// Whose tokens are accepted, and how they are checked.
+#[derive(Debug, Clone, Copy)]
+pub struct Trust<'a> {
+    /// Keys of the control plane.
+    pub keys: &'a VerificationKeys,
+    /// What its tokens must say; leeway and length hold for all tokens.
+    pub rules: &'a TokenRules,
+    /// The trusted issuers and their keys.
+    pub issuers: &'a IssuerKeys,
+}
+
+/// Checks a token of the control plane completely and returns what the gateway needs of it.
 ///
 /// # Errors
 /// The first check that fails; the client's answer is the same for all of them.
@@ -112,46 +90,173 @@ pub fn verify(
     now_unix_s: u64,
     rules: &TokenRules,
 ) -> Result<Verified, AuthFault> {
-    if token.len() > rules.token_bytes_max {
-        return Err(AuthFault::TooLong);
-    }
-    let token = std::str::from_utf8(token).map_err(|_| AuthFault::Malformed)?;
-    let (message, signature) = token.rsplit_once('.').ok_or(AuthFault::Malformed)?;
-    let (header, payload) = message.split_once('.').ok_or(AuthFault::Malformed)?;
-    // RFC 7516: five parts are an encrypted token, which has no meaning here.
-    if payload.contains('.') {
-        return Err(AuthFault::Malformed);
-    }
-    let algorithm = read_algorithm(header)?;
-    let key = keys.for_algorithm(algorithm).ok_or(AuthFault::NoKey)?;
-    let is_genuine =
-        jsonwebtoken::crypto::verify(signature, message.as_bytes(), key, algorithm.to_library());
-    if !is_genuine.is_ok_and(|genuine| genuine) {
-        return Err(AuthFault::BadSignature);
-    }
-    let payload = URL_SAFE_NO_PAD
-        .decode(payload)
-        .map_err(|_| AuthFault::ClaimsShape)?;
-    let claims = Claims::read(&payload).ok_or(AuthFault::ClaimsShape)?;
-    if *claims.iss != *rules.issuer {
-        return Err(AuthFault::WrongIssuer);
-    }
-    if *claims.aud != *rules.audience {
-        return Err(AuthFault::WrongAudience);
-    }
-    if claims.exp.saturating_add(rules.leeway_s) < now_unix_s {
-        return Err(AuthFault::Expired);
-    }
-    Ok(Verified {
-        subject: claims.sub.into(),
-        issuer: claims.iss.into(),
-        expires_at_unix_s: claims.exp,
-    })
+    let issuers = &IssuerKeys::default();
+    let trust = Trust {
+        keys,
+        rules,
+        issuers,
+    };
+    trust.verify(token, now_unix_s)
 }
 
-/// RFC 7515 section 4.1; only the two members that decide something.
+impl Trust<'_> {
+    /// Checks a token completely and returns what the gateway needs of it, except that the endpoint
+    /// asked is not known here ([`Verified::must_name_resource`]).
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn verify(&self, token: &[u8], now_unix_s: u64) -> Result<Verified, AuthFault> {
+        if token.len() > self.rules.token_bytes_max {
+            return Err(AuthFault::TooLong);
+        }
+        let token = std::str::from_utf8(token).map_err(|_| AuthFault::Malformed)?;
+        let (message, signature) = token.rsplit_once('.').ok_or(AuthFault::Malformed)?;
+        let (header, payload) = message.split_once('.').ok_or(AuthFault::Malformed)?;
+        // RFC 7516: five parts are an encrypted token, which has no meaning here.
+        if payload.contains('.') {
+            return Err(AuthFault::Malformed);
+        }
+        let header = Header::read(header)?;
+        let parts = Parts {
+            header,
+            message,
+            payload,
+            signature,
+        };
+        let verified = match self.issuer_of(payload) {
+            Some(index) => self.of_issuer(index, &parts, now_unix_s),
+            None => self.of_control_plane(&parts),
+        }?;
+        if verified
+            .expires_at_unix_s
+            .saturating_add(self.rules.leeway_s)
+            < now_unix_s
+        {
+            return Err(AuthFault::Expired);
+        }
+        Ok(verified)
+    }
+
+    /// The trusted issuer a payload names. Nothing is believed by it: it chooses the keys.
+    fn issuer_of(&self, payload: &str) -> Option<usize> {
+        #[derive(Deserialize)]
+        struct Named<'a> {
+            #[serde(borrow)]
+            iss: std::borrow::Cow<'a, str>,
+        }
+        if self.issuers.is_empty() {
+            return None;
+        }
+        let payload = URL_SAFE_NO_PAD.decode(payload).ok()?;
+        let named: Named<'_> = serde_json::from_slice(&payload).ok()?;
+        self.issuers.find(&named.iss)
+    }
+
+    fn of_control_plane(&self, parts: &Parts<'_>) -> Result<Verified, AuthFault> {
+        let rules = self.rules;
+        let genuine = self
+            .keys
+            .has_signed(parts.header.algorithm, parts.message, parts.signature);
+        if !genuine.ok_or(AuthFault::NoKey)? {
+            return Err(AuthFault::BadSignature);
+        }
+        let payload = parts.payload()?;
+        let claims = Claims::read(&payload).ok_or(AuthFault::ClaimsShape)?;
+        if *claims.iss != *rules.issuer {
+            return Err(AuthFault::WrongIssuer);
+        }
+        if !rules.audience_is_resource && *claims.aud != *rules.audience {
+            return Err(AuthFault::WrongAudience);
+        }
+        Ok(Verified {
+            must_name_resource: rules.audience_is_resource,
+            ..claims.into_verified()
+        })
+    }
+
+    fn of_issuer(
+        &self,
+        index: usize,
+        parts: &Parts<'_>,
+        now_unix_s: u64,
+    ) -> Result<Verified, AuthFault> {
+        let (rules, keys) = self.issuers.of(index).ok_or(AuthFault::NoKey)?;
+        let algorithm = parts.header.algorithm;
+        if !rules.algorithms.contains(&algorithm) {
+            return Err(AuthFault::AlgorithmNotAllowed);
+        }
+        let keys = keys.ok_or(AuthFault::KeysMissing(index))?;
+        let id = parts.header.key_id.as_deref();
+        let genuine = keys.has_signed(id, algorithm, parts.message, parts.signature);
+        if !genuine.ok_or(AuthFault::UnknownKey(index))? {
+            return Err(AuthFault::BadSignature);
+        }
+        let payload = parts.payload()?;
+        let claims = standard::Claims::read(&payload).ok_or(AuthFault::ClaimsShape)?;
+        self.accept(rules, claims, now_unix_s)
+    }
+
+    fn accept(
+        &self,
+        rules: &IssuerRules,
+        claims: standard::Claims,
+        now_unix_s: u64,
+    ) -> Result<Verified, AuthFault> {
+        // The reader that chose the keys and the one that read the claims must have seen the same.
+        if claims.issuer != rules.issuer {
+            return Err(AuthFault::WrongIssuer);
+        }
+        if let Audience::Exact(wanted) = &rules.audience
+            && !claims.audiences.contains(wanted)
+        {
+            return Err(AuthFault::WrongAudience);
+        }
+        // RFC 7519 section 4.1.5.
+        let latest_start = now_unix_s.saturating_add(self.rules.leeway_s);
+        if claims
+            .not_before_unix_s
+            .is_some_and(|start| start > latest_start)
+        {
+            return Err(AuthFault::NotYetValid);
+        }
+        Ok(Verified {
+            subject: format!("{}{}", rules.subject_prefix, claims.subject).into(),
+            issuer: claims.issuer,
+            expires_at_unix_s: claims.expires_at_unix_s,
+            id: claims.id,
+            audiences: claims.audiences,
+            must_name_resource: rules.audience == Audience::Resource,
+            restrictions: claims.restrictions,
+        })
+    }
+}
+
+/// A token, taken apart.
+struct Parts<'a> {
+    header: Header,
+    /// Header and payload, what is signed.
+    message: &'a str,
+    payload: &'a str,
+    signature: &'a str,
+}
+
+impl Parts<'_> {
+    fn payload(&self) -> Result<Vec<u8>, AuthFault> {
+        let decoded = URL_SAFE_NO_PAD.decode(self.payload);
+        decoded.map_err(|_| AuthFault::ClaimsShape)
+    }
+}
+
+/// What decides something of a header.
+#[derive(Debug, PartialEq, Eq)]
+struct Header {
+    algorithm: SignatureAlgorithm,
+    key_id: Option<String>,
+}
+
+/// RFC 7515 section 4.1; only the members that decide something.
 #[derive(Deserialize)]
-struct Header<'a> {
+struct Written<'a> {
     #[serde(borrow)]
     alg: std::borrow::Cow<'a, str>,
     #[serde(default, deserialize_with = "is_present")]
@@ -162,48 +267,44 @@ fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Err
     IgnoredAny::deserialize(deserializer).map(|_| true)
 }
 
-fn read_algorithm(header: &str) -> Result<SignatureAlgorithm, AuthFault> {
-    let json = URL_SAFE_NO_PAD
-        .decode(header)
-        .map_err(|_| AuthFault::Malformed)?;
-    let header: Header<'_> = serde_json::from_slice(&json).map_err(|_| AuthFault::Malformed)?;
-    if header.crit {
-        return Err(AuthFault::CriticalExtension);
+impl Header {
+    fn read(header: &str) -> Result<Self, AuthFault> {
+        let json = URL_SAFE_NO_PAD
+            .decode(header)
+            .map_err(|_| AuthFault::Malformed)?;
+        let written: Written<'_> =
+            serde_json::from_slice(&json).map_err(|_| AuthFault::Malformed)?;
+        if written.crit {
+            return Err(AuthFault::CriticalExtension);
+        }
+        let algorithm =
+            SignatureAlgorithm::from_name(&written.alg).ok_or(AuthFault::AlgorithmNotAllowed)?;
+        // The control plane's reader gives every registered member its type (`kid` a string, ...).
+        let typed: jsonwebtoken::Header =
+            serde_json::from_slice(&json).map_err(|_| AuthFault::Malformed)?;
+        Ok(Self {
+            algorithm,
+            key_id: typed.kid,
+        })
     }
-    let algorithm =
-        SignatureAlgorithm::from_name(&header.alg).ok_or(AuthFault::AlgorithmNotAllowed)?;
-    // The control plane's reader gives every registered member its type (`kid` a string, ...).
-    serde_json::from_slice::<jsonwebtoken::Header>(&json).map_err(|_| AuthFault::Malformed)?;
-    Ok(algorithm)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn header(json: &str) -> Result<SignatureAlgorithm, AuthFault> {
-        read_algorithm(&URL_SAFE_NO_PAD.encode(json))
-    }
-
-    #[test]
-    fn only_the_six_algorithms_of_the_contract_have_a_name() {
-        for name in ["RS256", "RS384", "RS512", "HS256", "HS384", "HS512"] {
-            let algorithm = SignatureAlgorithm::from_name(name).unwrap();
-            assert_eq!(algorithm.is_hmac(), name.starts_with("HS"));
-            assert_eq!(format!("{:?}", algorithm.to_library()), name);
-        }
-        for name in [
-            "none", "None", "", "hs256", "HS256 ", "PS256", "ES256", "ES384", "EdDSA",
-        ] {
-            assert_eq!(SignatureAlgorithm::from_name(name), None, "{name}");
-        }
+    fn header(json: &str) -> Result<Header, AuthFault> {
+        Header::read(&URL_SAFE_NO_PAD.encode(json))
     }
 
     #[test]
     fn header_faults_are_told_apart() {
         assert_eq!(
             header(r#"{"alg":"HS256","kid":"7","other":7}"#),
-            Ok(SignatureAlgorithm::Hs256)
+            Ok(Header {
+                algorithm: SignatureAlgorithm::Hs256,
+                key_id: Some("7".to_owned()),
+            })
         );
         assert_eq!(
             header(r#"{"alg":"none"}"#),
@@ -222,6 +323,6 @@ mod tests {
         ] {
             assert_eq!(header(bad), Err(AuthFault::Malformed), "{bad}");
         }
-        assert_eq!(read_algorithm("not base64url!"), Err(AuthFault::Malformed));
+        assert_eq!(Header::read("not base64url!"), Err(AuthFault::Malformed));
     }
 }

@@ -1,7 +1,7 @@
 //! Verification and signing keys, and the secrets the gateway makes for itself.
 //!
-//! One key per family and the families are separate fields, so a token can never choose to have its
-//! HMAC checked with a public key (contextforge.md section 2). Errors name files, never contents.
+//! The public key and the secret are separate fields, so a token can never choose to have its HMAC
+//! checked with a public key (contextforge.md section 2). Errors name files, never contents.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use jsonwebtoken::{DecodingKey, EncodingKey};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-use super::jwt::SignatureAlgorithm;
+use super::algorithm::{KeyFamily, SignatureAlgorithm};
+use super::public_key::{PublicKey, Unfit, holds};
 
 /// Why a key cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -25,13 +26,17 @@ pub enum KeyFault {
         /// What the system said.
         source: io::Error,
     },
-    /// The file is not a PEM document with an RSA key of the expected kind.
-    #[error("{} is not an RSA {expected} key in PEM form", file.display())]
+    /// The file is not a PEM document with an RSA private key.
+    #[error("{} is not an RSA private key in PEM form", file.display())]
     NotRsa {
         /// The file as configured.
         file: PathBuf,
-        /// `public` or `private`.
-        expected: &'static str,
+    },
+    /// The file is not a PEM document with a public key of a kind that is known.
+    #[error("{} is not a public key in PEM form, RSA, P-256, P-384 or Ed25519", file.display())]
+    NotPublic {
+        /// The file as configured.
+        file: PathBuf,
     },
     /// A private key stands where the public one belongs.
     #[error("{} holds a private key; give the gateway the public one", file.display())]
@@ -45,6 +50,12 @@ pub enum KeyFault {
         /// The file as configured.
         file: PathBuf,
     },
+    /// RSA keys above 8192 bits verify nothing either.
+    #[error("the RSA key in {} is longer than 8192 bits", file.display())]
+    TooLong {
+        /// The file as configured.
+        file: PathBuf,
+    },
     /// An empty secret would accept tokens from anyone.
     #[error("the token secret is empty")]
     EmptySecret,
@@ -53,48 +64,40 @@ pub enum KeyFault {
 /// The keys that tokens are checked with.
 #[derive(Clone, Default)]
 pub struct VerificationKeys {
-    rsa: Option<DecodingKey>,
+    public: Option<PublicKey>,
     hmac: Option<DecodingKey>,
 }
 
 impl VerificationKeys {
-    /// Sets the RSA public key from PEM bytes; `file` is for messages only.
+    /// Sets the public key from PEM bytes; `file` is for messages only.
     ///
     /// # Errors
-    /// When the bytes are not an RSA public key of 2048 bits or more.
-    pub fn set_rsa_public_pem(&mut self, pem: &[u8], file: &Path) -> Result<(), KeyFault> {
-        let not_rsa = || KeyFault::NotRsa {
-            file: file.to_owned(),
-            expected: "public",
-        };
-        let label = pem_label(pem).ok_or_else(not_rsa)?;
+    /// When the bytes are not a public key: RSA of 2048 to 8192 bits, P-256, P-384 or Ed25519.
+    pub fn set_public_pem(&mut self, pem: &[u8], file: &Path) -> Result<(), KeyFault> {
+        let file = || file.to_owned();
+        let label = pem_label(pem).ok_or_else(|| KeyFault::NotPublic { file: file() })?;
         if label.ends_with("PRIVATE KEY") {
-            return Err(KeyFault::PrivateKey {
-                file: file.to_owned(),
-            });
+            return Err(KeyFault::PrivateKey { file: file() });
         }
         if label != "PUBLIC KEY" && label != "RSA PUBLIC KEY" {
-            return Err(not_rsa());
+            return Err(KeyFault::NotPublic { file: file() });
         }
-        let key = DecodingKey::from_rsa_pem(pem).map_err(|_| not_rsa())?;
-        // ring refuses short keys only when it verifies, which would be a 401 for every request.
-        // A 2048-bit modulus alone has 256 bytes; a whole 1024-bit key has 162.
-        if pem_body_bytes(pem) < 256 {
-            return Err(KeyFault::TooShort {
-                file: file.to_owned(),
-            });
-        }
-        self.rsa = Some(key);
+        let key = PublicKey::from_pem(pem, label).map_err(|unfit| match unfit {
+            Unfit::Kind => KeyFault::NotPublic { file: file() },
+            Unfit::Short => KeyFault::TooShort { file: file() },
+            Unfit::Long => KeyFault::TooLong { file: file() },
+        })?;
+        self.public = Some(key);
         Ok(())
     }
 
-    /// Reads the RSA public key from a PEM file.
+    /// Reads the public key from a PEM file.
     ///
     /// # Errors
     /// When the file cannot be read or is not such a key.
-    pub fn read_rsa_public_pem(&mut self, file: &Path) -> Result<(), KeyFault> {
+    pub fn read_public_pem(&mut self, file: &Path) -> Result<(), KeyFault> {
         let pem = read_key_file(file)?;
-        self.set_rsa_public_pem(&pem, file)
+        self.set_public_pem(&pem, file)
     }
 
     /// Sets the shared secret: the bytes of the configured string, as they are.
@@ -112,15 +115,22 @@ impl VerificationKeys {
     /// True when no key is set: every token would be refused.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.rsa.is_none() && self.hmac.is_none()
+        self.public.is_none() && self.hmac.is_none()
     }
 
-    pub(super) fn for_algorithm(&self, algorithm: SignatureAlgorithm) -> Option<&DecodingKey> {
+    /// Whether the key of the algorithm's family has made `signature`; `None`: there is none.
+    pub(super) fn has_signed(
+        &self,
+        algorithm: SignatureAlgorithm,
+        message: &str,
+        signature: &str,
+    ) -> Option<bool> {
         if algorithm.is_hmac() {
-            self.hmac.as_ref()
-        } else {
-            self.rsa.as_ref()
+            let secret = self.hmac.as_ref()?;
+            return Some(holds(secret, algorithm, message, signature));
         }
+        let key = self.public.as_ref()?;
+        (key.family() == algorithm.family()).then(|| key.has_signed(algorithm, message, signature))
     }
 }
 
@@ -128,7 +138,7 @@ impl fmt::Debug for VerificationKeys {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("VerificationKeys")
-            .field("rsa", &self.rsa.is_some())
+            .field("public", &self.public)
             .field("hmac", &self.hmac.is_some())
             .finish()
     }
@@ -138,7 +148,7 @@ impl fmt::Debug for VerificationKeys {
 #[derive(Clone)]
 pub struct SigningKey {
     pub(super) key: EncodingKey,
-    pub(super) is_hmac: bool,
+    pub(super) family: KeyFamily,
 }
 
 impl SigningKey {
@@ -152,7 +162,7 @@ impl SigningKey {
         }
         Ok(Self {
             key: EncodingKey::from_secret(secret),
-            is_hmac: true,
+            family: KeyFamily::Hmac,
         })
     }
 
@@ -163,7 +173,6 @@ impl SigningKey {
     pub fn from_rsa_private_pem(pem: &[u8], file: &Path) -> Result<Self, KeyFault> {
         let not_rsa = || KeyFault::NotRsa {
             file: file.to_owned(),
-            expected: "private",
         };
         let label = pem_label(pem).ok_or_else(not_rsa)?;
         if label != "PRIVATE KEY" && label != "RSA PRIVATE KEY" {
@@ -172,7 +181,7 @@ impl SigningKey {
         let key = EncodingKey::from_rsa_pem(pem).map_err(|_| not_rsa())?;
         Ok(Self {
             key,
-            is_hmac: false,
+            family: KeyFamily::Rsa,
         })
     }
 
@@ -190,7 +199,7 @@ impl fmt::Debug for SigningKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("SigningKey")
-            .field("is_hmac", &self.is_hmac)
+            .field("family", &self.family)
             .finish_non_exhaustive()
     }
 }
@@ -207,17 +216,6 @@ fn pem_label(pem: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(pem).ok()?;
     let (_, after) = text.split_once("-----BEGIN ")?;
     after.split_once("-----").map(|(label, _)| label)
-}
-
-/// About how many bytes the first block decodes to.
-fn pem_body_bytes(pem: &[u8]) -> usize {
-    let text = std::str::from_utf8(pem).unwrap_or_default();
-    let body = text.split("-----").nth(2).unwrap_or_default();
-    body.bytes()
-        .filter(|byte| !byte.is_ascii_whitespace())
-        .count()
-        * 3
-        / 4
 }
 
 /// Shortest accepted secret file: below this a secret can be guessed.
@@ -408,22 +406,20 @@ mod tests {
             ),
             (
                 "PUBLIC KEY",
-                "keys/public.pem is not an RSA public key in PEM form",
+                "keys/public.pem is not a public key in PEM form, RSA, P-256, P-384 or Ed25519",
             ),
             (
                 "CERTIFICATE",
-                "keys/public.pem is not an RSA public key in PEM form",
+                "keys/public.pem is not a public key in PEM form, RSA, P-256, P-384 or Ed25519",
             ),
         ] {
             let pem = format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n");
-            let fault = keys.set_rsa_public_pem(pem.as_bytes(), file).unwrap_err();
+            let fault = keys.set_public_pem(pem.as_bytes(), file).unwrap_err();
             assert_eq!(fault.to_string(), expected);
         }
-        let fault = keys.set_rsa_public_pem(b"garbage", file).unwrap_err();
-        assert!(matches!(fault, KeyFault::NotRsa { .. }));
-        let fault = keys
-            .read_rsa_public_pem(Path::new("no/such.pem"))
-            .unwrap_err();
+        let fault = keys.set_public_pem(b"garbage", file).unwrap_err();
+        assert!(matches!(fault, KeyFault::NotPublic { .. }));
+        let fault = keys.read_public_pem(Path::new("no/such.pem")).unwrap_err();
         assert!(
             fault
                 .to_string()
@@ -434,7 +430,7 @@ mod tests {
         keys.set_secret(b"hush").unwrap();
         assert_eq!(
             format!("{keys:?}"),
-            "VerificationKeys { rsa: false, hmac: true }"
+            "VerificationKeys { public: None, hmac: true }"
         );
     }
 }

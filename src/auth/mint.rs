@@ -6,7 +6,7 @@
 use jsonwebtoken::Header;
 use serde::Serialize;
 
-use super::jwt::SignatureAlgorithm;
+use super::algorithm::SignatureAlgorithm;
 use super::keys::{SigningKey, random_hex};
 
 /// What the minted token shall say.
@@ -55,7 +55,7 @@ impl<'a> MintRequest<'a> {
 /// Why a token cannot be minted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MintFault {
-    /// An RS algorithm with a secret, or an HS algorithm with an RSA key.
+    /// An algorithm with a key of another kind.
     #[error("the algorithm does not belong to the kind of key given")]
     KeyFamily,
     /// `exp` would not fit into 64 bits.
@@ -103,7 +103,7 @@ struct MintedScopes<'a> {
 /// # Errors
 /// When key and algorithm do not fit, or the key cannot sign.
 pub fn mint(request: &MintRequest<'_>, now_unix_s: u64) -> Result<String, MintFault> {
-    if request.key.is_hmac != request.algorithm.is_hmac() {
+    if request.key.family != request.algorithm.family() {
         return Err(MintFault::KeyFamily);
     }
     let exp = now_unix_s

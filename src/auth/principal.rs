@@ -9,6 +9,7 @@ use std::fmt;
 use ring::hmac;
 
 use super::jwt::Verified;
+use super::restrictions::Restrictions;
 
 /// The secret under which fingerprints are computed; the same on all shards, and over restarts.
 #[derive(Clone)]
@@ -43,6 +44,12 @@ pub struct Principal {
     pub expires_at_unix_s: u64,
     /// True when no token was asked for.
     pub anonymous: bool,
+    /// `aud` of the token, every one.
+    pub audiences: Box<[Box<str>]>,
+    /// One of the audiences must be the address of the endpoint that is asked.
+    pub must_name_resource: bool,
+    /// What the token is restricted to.
+    pub restrictions: Restrictions,
 }
 
 impl Principal {
@@ -56,6 +63,9 @@ impl Principal {
             fingerprint,
             expires_at_unix_s: verified.expires_at_unix_s,
             anonymous: false,
+            audiences: verified.audiences,
+            must_name_resource: verified.must_name_resource,
+            restrictions: verified.restrictions,
         }
     }
 
@@ -68,7 +78,18 @@ impl Principal {
             fingerprint: fingerprint(key, KIND_ANONYMOUS, "", ""),
             expires_at_unix_s: u64::MAX,
             anonymous: true,
+            audiences: Box::default(),
+            must_name_resource: false,
+            restrictions: Restrictions::default(),
         }
+    }
+
+    /// Whether the token was made for `resource`, exactly (RFC 8707).
+    #[must_use]
+    pub fn is_meant_for(&self, resource: &str) -> bool {
+        self.audiences
+            .iter()
+            .any(|audience| **audience == *resource)
     }
 }
 
@@ -110,6 +131,7 @@ mod tests {
             subject: subject.into(),
             issuer: issuer.into(),
             expires_at_unix_s: exp,
+            ..Verified::default()
         };
         Principal::from_verified(verified, key)
     }

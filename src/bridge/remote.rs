@@ -12,25 +12,26 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{
-    HeaderMap, Method, Request, Response, StatusCode,
+    HeaderMap, Method, Response, StatusCode,
     body::Incoming,
-    client::conn::http1::{self, SendRequest},
-    header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue},
+    client::conn::http1::SendRequest,
+    header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
 };
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
     sync::{mpsc, oneshot},
     task::AbortHandle,
     time::timeout,
 };
-use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::endpoint;
-use crate::{http::sse::EventParser, log, settings::UpstreamMode, upstream::rpc::is_message};
+use crate::{
+    dial::{self, DialFault, request},
+    http::sse::EventParser,
+    log,
+    settings::UpstreamMode,
+    upstream::rpc::is_message,
+};
 
 /// Messages of a server that wait to be taken in.
 const EVENTS_MAX: usize = 64;
@@ -38,9 +39,6 @@ const EVENTS_MAX: usize = 64;
 const IDLE_MAX: usize = 2;
 /// Bytes of a POST's answer that are read to keep its connection; they mean nothing.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
-/// Addresses of a name that are tried.
-const ADDRESSES_MAX: usize = 4;
-
 /// How servers are reached.
 #[derive(Debug, Clone)]
 pub(super) struct Dialer {
@@ -286,22 +284,6 @@ impl Remote {
     }
 }
 
-fn request(method: Method, url: &Url, headers: &HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
-    let mut request = Request::new(Full::new(body));
-    *request.method_mut() = method;
-    let target = &url[url::Position::BeforePath..url::Position::AfterQuery];
-    // What `Url` accepts is a valid target; one that is not would be refused by the server.
-    *request.uri_mut() = target.parse().unwrap_or_default();
-    let head = request.headers_mut();
-    head.clone_from(headers);
-    let authority = &url[url::Position::BeforeHost..url::Position::AfterPort];
-    if let Ok(host) = HeaderValue::from_str(authority) {
-        head.insert(HOST, host);
-    }
-    head.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    request
-}
-
 impl Dialer {
     /// A new connection to where `url` is.
     async fn connect(&self, url: &Url) -> Result<SendRequest<Full<Bytes>>, OpenFault> {
@@ -313,50 +295,13 @@ impl Dialer {
         if !is_tls && !may_be_plain {
             return Err(OpenFault::PlainText);
         }
-        timeout(self.connect, self.connect_now(url, is_tls))
-            .await
-            .unwrap_or(Err(OpenFault::Late))
-    }
-
-    async fn connect_now(
-        &self,
-        url: &Url,
-        is_tls: bool,
-    ) -> Result<SendRequest<Full<Bytes>>, OpenFault> {
-        let host = url.host_str().unwrap_or_default();
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let port = url.port_or_known_default().unwrap_or_default();
-        let addresses = tokio::net::lookup_host((host, port))
-            .await
-            .map_err(|_| OpenFault::Connect)?;
-        let addresses: Vec<_> = addresses.take(ADDRESSES_MAX).collect();
-        let stream = TcpStream::connect(&*addresses)
-            .await
-            .map_err(|_| OpenFault::Connect)?;
-        // Without it a message may wait for an acknowledgement; it arrives all the same.
-        let _ = stream.set_nodelay(true);
-        if !is_tls {
-            return handshake(stream).await;
+        // Where servers are is the configuration's business.
+        let connecting = dial::connect(url, &self.tls, |_| true);
+        match timeout(self.connect, connecting).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(DialFault::Tls)) => Err(OpenFault::Tls),
+            Ok(Err(DialFault::NoAddress | DialFault::Connect)) => Err(OpenFault::Connect),
+            Err(_) => Err(OpenFault::Late),
         }
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| OpenFault::Tls)?;
-        let connector = TlsConnector::from(self.tls.clone());
-        let stream = connector
-            .connect(name, stream)
-            .await
-            .map_err(|_| OpenFault::Tls)?;
-        handshake(stream).await
     }
-}
-
-async fn handshake(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<SendRequest<Full<Bytes>>, OpenFault> {
-    let (sender, connection) = http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|_| OpenFault::Connect)?;
-    // Ends when the sender and the last body are dropped; what fails is told by them.
-    tokio::spawn(async move {
-        let _ = connection.await;
-    });
-    Ok(sender)
 }

@@ -243,12 +243,15 @@ impl ConfigCache {
         }
     }
 
-    /// Swaps the file store's documents.
-    pub fn replace_document(&self, document: Arc<Document>) {
-        if let UserConfigStore::File(store) = &*self.store {
-            store.replace(document);
-            self.invalidate_all();
-        }
+    /// Swaps the file store's documents; true: other tokens are revoked than before.
+    pub fn replace_document(&self, document: Arc<Document>) -> bool {
+        let UserConfigStore::File(store) = &*self.store else {
+            return false;
+        };
+        let are_others = store.revokes_others(&document);
+        store.replace(document);
+        self.invalidate_all();
+        are_others
     }
 
     /// Forgets users the store has not confirmed for so long that they would not be served.

@@ -6,6 +6,7 @@
 use std::{collections::HashMap, rc::Rc, sync::Arc};
 
 use crate::{
+    auth::Principal,
     bridge::HEADER_PREFIX,
     config::{
         credential::Credential,
@@ -13,7 +14,10 @@ use crate::{
     },
     route::family::Family,
     settings::FailMode,
-    upstream::target::{Behind, OwnLines, Target, Targets},
+    upstream::{
+        CallFault,
+        target::{Behind, OwnLines, Target, Targets},
+    },
 };
 
 /// One user's virtual hosts.
@@ -41,6 +45,10 @@ pub struct VirtualHost {
     pub fail_mode: Option<FailMode>,
     /// Differs between configurations that differ in this virtual host.
     pub revision: u64,
+    /// Teams it belongs to; none: it is everyone's.
+    pub teams: Box<[Box<str>]>,
+    /// A backend gets the callers' tokens.
+    pub passes_tokens: bool,
 }
 
 /// One backend of a virtual host.
@@ -66,6 +74,8 @@ pub struct Backend {
     pub add_headers: Vec<(Box<str>, Box<str>)>,
     /// The gateway's own credential, set on every request, whatever the header rules say.
     pub credential: Option<Credential>,
+    /// The caller's token is passed on if it names this as its audience.
+    pub caller_resource: Option<Box<str>>,
     /// Header lines of the gateway's own, which no configuration changes.
     pub own_lines: OwnLines,
     /// Which protocol profile it speaks.
@@ -171,6 +181,9 @@ impl VirtualHost {
                 })
             });
         let is_single = host.backends.len() == 1;
+        let passes_tokens = backends
+            .iter()
+            .any(|backend| backend.caller_resource.is_some());
         Self {
             name: name.into(),
             backends,
@@ -179,6 +192,8 @@ impl VirtualHost {
             is_ambiguous,
             fail_mode: host.failure_mode,
             revision: revision_of(host),
+            teams: boxed(&host.teams).into(),
+            passes_tokens,
         }
     }
 }
@@ -215,8 +230,12 @@ impl Backend {
             .map(|name| name.to_ascii_lowercase())
             .collect();
         let credential = config.credential.clone();
+        // Whoever says whose credential it is leaves no other way for one.
+        let is_decided = config.backend_credential_mode.is_some();
+        let decides = |name: &str| is_decided && name == "authorization";
         let is_free = |name: &str| {
             !is_protected_header(name)
+                && !decides(name)
                 && name != "accept-encoding"
                 && credential.as_ref().is_none_or(|own| *own.name != *name)
                 && !name.starts_with(HEADER_PREFIX)
@@ -253,6 +272,7 @@ impl Backend {
             pass_headers,
             add_headers,
             credential,
+            caller_resource: config.resource(),
             own_lines,
             protocol: match config.transport {
                 Transport::StreamableHttp => config.protocol.unwrap_or(BackendProtocol::Auto),
@@ -263,12 +283,25 @@ impl Backend {
         })
     }
 
+    /// Whether the backend may be asked for `principal`: always, unless it gets the caller's token
+    /// and that is not meant for it. Exact, and before anything is sent (RFC 8707).
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn admit(&self, principal: &Principal) -> Result<(), CallFault> {
+        match &self.caller_resource {
+            Some(resource) if !principal.is_meant_for(resource) => Err(CallFault::NotMeant),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a session opened with `other` is still good for this one.
     pub fn same_target(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.target, &other.target)
             && self.path == other.path
             && self.add_headers == other.add_headers
             && self.credential == other.credential
+            && self.caller_resource == other.caller_resource
     }
 
     /// Whether callers may see and call the tool with this original name (contextforge.md 5.5).

@@ -10,9 +10,10 @@ mod reader;
 use std::collections::BTreeMap;
 
 use super::credential::BackendAuth;
+use super::credential_mode::CredentialMode;
 use super::user_config::{
-    BACKEND_FIELDS, BackendConfig, BackendProtocol, BridgeMode, Transport, UrlFault, UserConfig,
-    VirtualHost, check_url,
+    BACKEND_FIELDS, BACKEND_FIELDS_ALIASED, BackendConfig, BackendProtocol, BridgeMode, Transport,
+    UrlFault, UserConfig, VirtualHost, check_url,
 };
 use crate::settings::FailMode;
 use reader::{Reader, Shape};
@@ -146,11 +147,13 @@ fn virtual_host(
         }
         keyed(reader, count, backend)
     };
-    let mut failure_mode = None;
+    let (mut failure_mode, mut teams) = (None, Vec::new());
     let backends = sole_field(reader, "backends", backends, |reader, name| {
         match name {
             // As for `protocol`: a word that is not known says nothing.
             "failure_mode" => failure_mode = reader.text_or_skip()?.and_then(FailMode::from_name),
+            // They say who may not come in, so what is no list of them is not ignored.
+            "teams" => teams = reader.texts()?,
             _ => reader.skip()?,
         }
         Ok(())
@@ -158,6 +161,7 @@ fn virtual_host(
     Ok(VirtualHost {
         backends,
         failure_mode,
+        teams,
     })
 }
 
@@ -228,6 +232,10 @@ fn backend_from_map(
     for _ in 0..count {
         let at = reader.position();
         let name = reader.field_name()?.unwrap_or_default();
+        let mut aliases = BACKEND_FIELDS_ALIASED.iter();
+        let name = aliases
+            .find(|(alias, _)| *alias == name)
+            .map_or(name, |(_, known)| known);
         let known = BACKEND_FIELDS
             .iter()
             .zip(&mut seen)
@@ -267,6 +275,13 @@ fn backend_from_map(
                 reader.skip()?;
                 backend.auth = Some(BackendAuth::Unread);
             }
+            // A word that is not known is a mode that is not: without it the backend would get what
+            // it is not meant to.
+            "backend_credential_mode" => {
+                let word = reader.text_or_skip()?.and_then(CredentialMode::from_name);
+                backend.backend_credential_mode = Some(word.unwrap_or(CredentialMode::Exchange));
+            }
+            "backend_resource" => backend.backend_resource = Some(reader.text()?.to_owned()),
             _ => reader.skip()?,
         }
     }

@@ -30,10 +30,15 @@ pub fn encode_map(config: &UserConfig) -> Vec<u8> {
     writer.map(config.virtual_hosts.len());
     for (id, host) in &config.virtual_hosts {
         writer.text(id);
-        writer.map(1 + usize::from(host.failure_mode.is_some()));
+        let has_teams = !host.teams.is_empty();
+        writer.map(1 + usize::from(host.failure_mode.is_some()) + usize::from(has_teams));
         if let Some(mode) = host.failure_mode {
             writer.text("failure_mode");
             writer.text(mode.name());
+        }
+        if has_teams {
+            writer.text("teams");
+            writer.texts(&host.teams);
         }
         writer.text("backends");
         writer.map(host.backends.len());
@@ -47,8 +52,9 @@ pub fn encode_map(config: &UserConfig) -> Vec<u8> {
 
 /// The upstream's own shape: structs are positional arrays.
 ///
-/// Each layout loses what it has no place for: `failure_mode`, `allowed_resource_uris` and
-/// `protocol` with its kin in both, the transport in HEAD's, the header rules in SEED's.
+/// Each layout loses what it has no place for: `failure_mode`, `teams`, `allowed_resource_uris`,
+/// `protocol` with its kin and `backend_credential_mode` with its resource in both, the transport in
+/// HEAD's, the header rules in SEED's.
 #[must_use]
 pub fn encode_array(config: &UserConfig, layout: ArrayLayout) -> Vec<u8> {
     let mut writer = Writer::default();
@@ -76,6 +82,8 @@ fn backend_map(writer: &mut Writer, backend: &BackendConfig) {
         backend.protocol.is_some(),
         backend.bridge.is_some(),
         !backend.session_independent_tools.is_empty(),
+        backend.backend_credential_mode.is_some(),
+        backend.backend_resource.is_some(),
     ];
     writer.map(
         9 + optional
@@ -124,6 +132,14 @@ fn backend_map(writer: &mut Writer, backend: &BackendConfig) {
     if !backend.session_independent_tools.is_empty() {
         writer.text("session_independent_tools");
         writer.texts(&backend.session_independent_tools);
+    }
+    if let Some(mode) = backend.backend_credential_mode {
+        writer.text("backend_credential_mode");
+        writer.text(mode.name());
+    }
+    if let Some(resource) = &backend.backend_resource {
+        writer.text("backend_resource");
+        writer.text(resource);
     }
 }
 
@@ -179,5 +195,73 @@ impl Writer {
             self.text(key);
             self.text(value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::decode::{DecodeFault, DecodeLimits, decode};
+
+    #[test]
+    fn what_only_maps_can_say_is_read_back() {
+        let config: UserConfig = serde_json::from_str(
+            r#"{"virtual_hosts":{"v":{"teams":["a","b"],"backends":{
+                "one":{"url":"https://a/","backend_credential_mode":"caller",
+                    "backend_resource":"https://a"},
+                "two":{"url":"https://b/","backendCredentialMode":"anonymous"},
+                "three":{"url":"https://c/","backend_credential_mode":"exchange"}}}}}"#,
+        )
+        .unwrap();
+        let read = decode(&encode_map(&config), &DecodeLimits::default());
+        assert_eq!(read.as_ref(), Ok(&config));
+        let array = encode_array(&config, ArrayLayout::Head);
+        let read = decode(&array, &DecodeLimits::default()).unwrap();
+        let host = &read.virtual_hosts["v"];
+        assert_eq!(host.teams, [] as [&str; 0]);
+        assert_eq!(host.backends["one"].backend_resource, None);
+    }
+
+    #[test]
+    fn what_keeps_somebody_out_is_never_ignored() {
+        let encode = |host: serde_json::Value| {
+            let value = serde_json::json!({"virtual_hosts": {"v": host}});
+            rmp_serde::to_vec_named(&value).unwrap()
+        };
+        let limits = DecodeLimits::default();
+        for teams in [
+            serde_json::json!(null),
+            serde_json::json!("a"),
+            serde_json::json!([1]),
+        ] {
+            let bytes = encode(serde_json::json!({"teams": teams, "backends": {}}));
+            let fault = decode(&bytes, &limits).unwrap_err();
+            assert!(
+                matches!(fault, DecodeFault::UnexpectedType { .. }),
+                "{fault}"
+            );
+        }
+        for mode in [
+            serde_json::json!("later"),
+            serde_json::json!(7),
+            serde_json::json!(null),
+        ] {
+            let backend = serde_json::json!({"url": "http://a/", "backendCredentialMode": mode});
+            let bytes = encode(serde_json::json!({"backends": {"a": backend}}));
+            let config = decode(&bytes, &limits).unwrap();
+            assert!(
+                !config.virtual_hosts["v"].backends["a"].is_usable(),
+                "{mode}"
+            );
+        }
+        let twice = serde_json::json!({
+            "url": "http://a/", "backendResource": "http://a", "backend_resource": "http://b",
+        });
+        let bytes = encode(serde_json::json!({"backends": {"a": twice}}));
+        let fault = decode(&bytes, &limits).unwrap_err();
+        assert!(
+            matches!(fault, DecodeFault::DuplicateField { .. }),
+            "{fault}"
+        );
     }
 }

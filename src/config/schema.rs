@@ -29,11 +29,26 @@ pub fn document_schema() -> Value {
         "$schema": DIALECT,
         "title": "ConfigDocument",
         "type": "object",
-        "oneOf": [
-            {"required": ["virtual_hosts"]},
-            {"required": ["users"]},
-            {"required": ["mcpServers"]},
-            {"required": ["servers"]},
+        "anyOf": [
+            {
+                "oneOf": [
+                    {"required": ["virtual_hosts"]},
+                    {"required": ["users"]},
+                    {"required": ["mcpServers"]},
+                    {"required": ["servers"]},
+                ],
+            },
+            {
+                "required": ["revoked_tokens"],
+                "not": {
+                    "anyOf": [
+                        {"required": ["virtual_hosts"]},
+                        {"required": ["users"]},
+                        {"required": ["mcpServers"]},
+                        {"required": ["servers"]},
+                    ],
+                },
+            },
         ],
         "properties": {
             "virtual_hosts": {"$ref": "#/$defs/VirtualHosts"},
@@ -44,6 +59,7 @@ pub fn document_schema() -> Value {
             },
             "mcpServers": client_servers,
             "servers": client_servers,
+            "revoked_tokens": texts("`jti` of tokens that are not taken any more."),
         },
         "$defs": document_definitions(),
     })
@@ -90,6 +106,8 @@ fn definitions() -> Value {
                                     refuses the request; as the settings say when absent.",
                     "enum": ["open", "closed"],
                 },
+                "teams": texts("Teams whose tokens may reach it, with --enforce-scopes; everyone's \
+                                when empty."),
             },
         },
         "Backend": backend(),
@@ -142,6 +160,12 @@ fn backend() -> Value {
                 "Tools that need nothing said before, so that `bridge` may reach them; * is all.",
             ),
             "auth": {"$ref": "#/$defs/BackendAuth"},
+            "backend_credential_mode": {
+                "description": "Whose credential the server gets: none, the gateway's own of \
+                                `auth`, or the caller's token if it is meant for the server.",
+                "enum": ["none", "anonymous", "service", "caller"],
+            },
+            "backend_resource": text("The audience a caller's token must have to be passed on."),
         },
     })
 }
@@ -253,6 +277,7 @@ fn set(object: &mut Value, key: &str, value: Value) {
 mod tests {
     use super::*;
     use crate::config::credential::BackendAuth;
+    use crate::config::credential_mode::CredentialMode;
     use crate::config::user_config::{
         BackendConfig, BackendProtocol, BridgeMode, STDIO_FIELDS, Transport,
     };
@@ -276,6 +301,8 @@ mod tests {
             bridge: Some(BridgeMode::PerRequest),
             session_independent_tools: vec!["*".into()],
             auth: Some(BackendAuth::Unread),
+            backend_credential_mode: Some(CredentialMode::Caller),
+            backend_resource: Some(String::new()),
             ..BackendConfig::default()
         };
         let written = serde_json::to_value(backend).unwrap();

@@ -16,8 +16,9 @@ use crate::{
         redis_key::user_key,
         user_config::UserConfig,
     },
-    redis::RedisClient,
+    redis::{RedisClient, Reply},
 };
+use futures_util::future::join;
 
 /// A shard's view of the store.
 #[derive(Debug)]
@@ -73,6 +74,16 @@ impl FileStore {
         *self.document.borrow_mut() = document;
         self.generation.set(self.generation.get() + 1);
     }
+
+    /// Whether `document` revokes other tokens than the documents now.
+    pub fn revokes_others(&self, document: &Document) -> bool {
+        self.document.borrow().revoked_tokens != document.revoked_tokens
+    }
+
+    /// Whether a document revokes the token with this `jti`.
+    pub fn is_revoked(&self, token_id: &str) -> bool {
+        self.document.borrow().revoked_tokens.contains(token_id)
+    }
 }
 
 impl RedisStore {
@@ -88,6 +99,34 @@ impl RedisStore {
     pub fn client(&self) -> &RedisClient {
         &self.client
     }
+
+    /// Whether the control plane has revoked the token with this `jti`: it keeps all of them in one
+    /// set, and the last day's as keys of their own.
+    ///
+    /// # Errors
+    /// When Redis does not say.
+    pub async fn is_revoked(&self, token_id: &str) -> Result<bool, StoreFault> {
+        let key = [REVOKED_PREFIX, token_id.as_bytes()].concat();
+        let member: [&[u8]; 3] = [b"SISMEMBER", REVOKED_SET, token_id.as_bytes()];
+        let exists: [&[u8]; 2] = [b"EXISTS", &key];
+        let asked = join(self.client.command(&member), self.client.command(&exists));
+        match asked.await {
+            (Ok(Reply::Integer(member)), Ok(Reply::Integer(exists))) => {
+                Ok(member > 0 || exists > 0)
+            }
+            _ => Err(StoreFault::Unreachable),
+        }
+    }
+}
+
+/// The control plane's set of revoked tokens.
+const REVOKED_SET: &[u8] = b"mcpgw:auth:revoked_tokens";
+/// And the key of each, before its `jti`.
+const REVOKED_PREFIX: &[u8] = b"mcpgw:auth:revoke:";
+
+/// Whether a key that has changed says that a token was revoked.
+pub fn is_about_revocation(key: &[u8]) -> bool {
+    key == REVOKED_SET || key.starts_with(REVOKED_PREFIX)
 }
 
 impl UserConfigStore {

@@ -19,6 +19,7 @@ pub use stdio::{DocumentRules, StdioServer};
 pub(super) use stdio::{STDIO_FIELDS, StdioFields, of_user as stdio_servers_of};
 
 use super::credential::{BackendAuth, Credential};
+use super::credential_mode::CredentialMode;
 use crate::settings::FailMode;
 
 /// Everything one user may reach (contextforge.md section 3.2).
@@ -40,13 +41,16 @@ pub struct VirtualHost {
         deserialize_with = "present"
     )]
     pub failure_mode: Option<FailMode>,
+    /// Teams it belongs to; our extension, none = it is everyone's. Counts with `--enforce-scopes`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub teams: Vec<String>,
 }
 
 /// The wire names of a virtual host's fields.
-pub(super) const HOST_FIELDS: [&str; 2] = ["backends", "failure_mode"];
+pub(super) const HOST_FIELDS: [&str; 3] = ["backends", "failure_mode", "teams"];
 
 /// The wire names of a backend's fields. Each may stand once; the first one must stand.
-pub(super) const BACKEND_FIELDS: [&str; 15] = [
+pub(super) const BACKEND_FIELDS: [&str; 17] = [
     "url",
     "name",
     "passthrough_headers",
@@ -62,6 +66,13 @@ pub(super) const BACKEND_FIELDS: [&str; 15] = [
     "bridge",
     "session_independent_tools",
     "auth",
+    "backend_credential_mode",
+    "backend_resource",
+];
+/// Other spellings of two of them, as dual-profile.md section 2.5 has them.
+pub(super) const BACKEND_FIELDS_ALIASED: [(&str, &str); 2] = [
+    ("backendCredentialMode", "backend_credential_mode"),
+    ("backendResource", "backend_resource"),
 ];
 
 /// One MCP server behind a virtual host.
@@ -130,6 +141,22 @@ pub struct BackendConfig {
         deserialize_with = "present"
     )]
     pub auth: Option<BackendAuth>,
+    /// Whose credential the backend gets; our extension, absent = the one of `auth`, if any.
+    #[serde(
+        default,
+        alias = "backendCredentialMode",
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub backend_credential_mode: Option<CredentialMode>,
+    /// What the caller's token must be meant for, if it is passed on to the backend.
+    #[serde(
+        default,
+        alias = "backendResource",
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub backend_resource: Option<String>,
     /// What `auth` names, once it was fetched.
     #[serde(skip)]
     pub credential: Option<Credential>,
@@ -297,6 +324,8 @@ mod tests {
             "transport",
             "protocol",
             "auth",
+            "backend_credential_mode",
+            "backend_resource",
         ] {
             let text = format!(r#"{{"url":"http://a/","{field}":null}}"#);
             assert!(

@@ -63,14 +63,15 @@ impl Watched {
 }
 
 /// Starts to watch; `reload` asks to read everything again, changed or not. `current` is what was
-/// read at the start, and who takes in the child processes of what is read later.
+/// read at the start, and who takes in the child processes of what is read later. What it returns
+/// tells of each such request.
 pub(super) fn start(
     view: &View,
     watched: Watched,
     current: (Arc<Document>, Arc<Bridge>),
     reload: Arc<Notify>,
-) {
-    let (all, _) = broadcast::channel(1);
+) -> broadcast::Receiver<()> {
+    let (all, asked) = broadcast::channel(1);
     if let Some(files) = watched.documents {
         tokio::spawn(documents(view.clone(), files, current, all.subscribe()));
     }
@@ -90,6 +91,7 @@ pub(super) fn start(
             let _ = all.send(());
         }
     });
+    asked
 }
 
 /// Gives changed documents to all shards.
@@ -156,7 +158,7 @@ async fn certificates(
 
 /// Tells every shard, however long that takes one that is far behind: what is told here must not
 /// get lost.
-async fn tell_all(view: &View, message: impl Fn() -> ToShard) {
+pub(super) async fn tell_all(view: &View, message: impl Fn() -> ToShard) {
     let mut untold: Vec<_> = view.handles.iter().collect();
     loop {
         untold.retain(|handle| handle.post(message()).is_err());

@@ -8,8 +8,9 @@ use std::{rc::Rc, time::Instant};
 use futures_util::future::join_all;
 
 use crate::{
+    auth::scope,
     mcp::{
-        envelope::{self, EnvelopeFault},
+        envelope::{self, EnvelopeFault, Kind},
         json::{self, DEPTH_MAX},
         version::Version,
     },
@@ -58,6 +59,11 @@ pub async fn serve(
         let is_initialize = message.method.map(|span| span.slice(element)) == Some(b"initialize");
         if is_initialize || message.meta_protocol_version.is_some() {
             return Err(refused());
+        }
+        // A status is one for the whole batch, and so is the challenge that comes with it.
+        if message.kind == Kind::Request {
+            let method = message.method.map_or(&b""[..], |span| span.slice(element));
+            scope::check(shard, &caller.principal, method)?;
         }
         messages.push((element, message));
     }

@@ -30,7 +30,7 @@ use crate::{
     session::{BackendSession, Session, state::OpenBackend},
     shard_state::ShardState,
     stateless::{StatelessFault, held},
-    upstream::{CallFault, exchange::Repeat, listen, subscribe},
+    upstream::{CallFault, FromClient, exchange::Repeat, listen, subscribe},
 };
 
 /// What a request names, and so where it goes.
@@ -113,6 +113,12 @@ pub async fn call(
         route = named.route(caller, &session.learned.borrow(), id);
     }
     let route = route?;
+    if let Err(fault) = caller.host.backends[route.backend].admit(&caller.principal) {
+        return Err(match session.has_client() {
+            true => Refusal::Backend(id.into(), fault),
+            false => Refusal::modern(Some(id), StatelessFault::Access("audience")),
+        });
+    }
     let tool = (aim == Aim::Tool).then_some(&*route.original);
     let way = Way::find(shard, caller, session, route.backend, tool, message).await?;
     let Some(way) = way else {
@@ -155,8 +161,8 @@ pub async fn call(
             _ => Err(Refusal::rpc(id, -32601, "Method not found")),
         };
     }
-    let head = caller.request.head_bytes();
-    let mut flow = Flow::new(shard, session, &entered.call, head, reply);
+    let client = FromClient::of(caller.request, &caller.principal);
+    let mut flow = Flow::new(shard, session, &entered.call, client, reply);
     let mut outcome = attempt.run_to_end(started, &mut flow).await;
     if !session.has_client() && entered.call.cancel.is_cancelled() {
         // Leaving is cancelling (mcp.md 2.6).

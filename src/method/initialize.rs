@@ -22,7 +22,7 @@ use crate::{
         state::{BackendSet, OpenBackend, SessionKind},
     },
     shard_state::ShardState,
-    upstream::{CallFault, open, request::passed_head},
+    upstream::{CallFault, Voice, open},
 };
 
 /// Bytes of `clientInfo`, and of the client's capabilities, kept for backends that join late.
@@ -125,7 +125,7 @@ pub fn new_session(
         .id_keys
         .mint(|bytes| slots.owner_of(bytes) == me)
         .map_err(|_| Refusal::Internal)?;
-    let opening_head = passed_head(caller.host.backends.iter(), caller.request.head_bytes());
+    let voice = Voice::of(caller.request, &caller.principal, &caller.host);
     let sessions = caller
         .host
         .backends
@@ -141,7 +141,7 @@ pub fn new_session(
         version: new.version,
         client_info: new.client_info.map(Box::from),
         client_capabilities: new.client_capabilities.into(),
-        opening_head,
+        voice: RefCell::new(Rc::new(voice)),
         opened_ms: now,
         used_ms: Cell::new(now),
         backends: RefCell::new(BackendSet {

@@ -14,7 +14,7 @@ use crate::{
     request::{Caller, gone_is_fine},
     session::Session,
     shard_state::ShardState,
-    upstream::{CallFault, listen, log_level, open},
+    upstream::{CallFault, FromClient, listen, log_level, open},
 };
 
 /// Sets the level. It has failed only when every backend that logs has refused it.
@@ -85,8 +85,11 @@ async fn tell(
         open: &opened,
     };
     let patience = shard.upstream.limits.fan_out;
-    let head = caller.request.head_bytes();
-    let told = log_level::set(shard, to, level, head, patience).await;
+    if let Err(fault) = to.backend.admit(&caller.principal) {
+        return Some(Err(fault));
+    }
+    let client = FromClient::of(caller.request, &caller.principal);
+    let told = log_level::set(shard, to, level, client, patience).await;
     if told != Err(CallFault::SessionLost) {
         return Some(told);
     }

@@ -17,7 +17,10 @@ use crate::{
     route::rewrite,
     session::{Place, Session, calls::ClientCall},
     shard_state::ShardState,
-    upstream::say::{self, Listener},
+    upstream::{
+        FromClient, Voice,
+        say::{self, Listener},
+    },
 };
 
 /// Time for a backend to take a cancellation before the connection of its call is ended.
@@ -134,8 +137,8 @@ impl Taker<'_, '_> {
             (to, message)
         });
         let told: Vec<(Listener, Vec<u8>)> = told.collect();
-        let head: Box<[u8]> = self.caller.request.head_bytes().into();
-        tell_and_cut(self.shard, call, told, head);
+        let client = FromClient::of(self.caller.request, &self.caller.principal);
+        tell_and_cut(self.shard, call, told, client.keep());
     }
 
     fn tell_all(&self) {
@@ -152,9 +155,13 @@ impl Taker<'_, '_> {
     }
 
     fn say(&self, to: Listener, edits: Edits) {
+        if to.place.backend().admit(&self.caller.principal).is_err() {
+            self.shard.numbers.backend_answers_failed.add(1);
+            return;
+        }
         let message = self.for_backend(&to.place, edits);
-        let head = self.caller.request.head_bytes();
-        say::say(self.shard, self.session, to, message, head);
+        let client = FromClient::of(self.caller.request, &self.caller.principal);
+        say::say(self.shard, self.session, to, message, client);
     }
 
     fn for_backend(&self, place: &Place, mut edits: Edits) -> Vec<u8> {
@@ -178,8 +185,8 @@ impl Taker<'_, '_> {
 }
 
 /// Gives up a request whose client has left: each backend with a session is told, then the
-/// connections that wait for replies are ended. `head` is that of the request.
-pub fn abandon(shard: &Rc<ShardState>, call: &Rc<ClientCall>, head: &[u8]) {
+/// connections that wait for replies are ended. `client` is the request.
+pub fn abandon(shard: &Rc<ShardState>, call: &Rc<ClientCall>, client: FromClient<'_>) {
     call.give_up();
     let legs = call.legs().into_iter();
     let told = legs.filter(|leg| !leg.open.version.is_stateless()).map(|leg| {
@@ -196,7 +203,7 @@ pub fn abandon(shard: &Rc<ShardState>, call: &Rc<ClientCall>, head: &[u8]) {
     let told: Vec<(Listener, Vec<u8>)> = told.collect();
     match told.is_empty() {
         true => call.cancel.cut(),
-        false => tell_and_cut(shard, call.clone(), told, head.into()),
+        false => tell_and_cut(shard, call.clone(), told, client.keep()),
     }
 }
 
@@ -204,14 +211,17 @@ fn tell_and_cut(
     shard: &Rc<ShardState>,
     call: Rc<ClientCall>,
     told: Vec<(Listener, Vec<u8>)>,
-    head: Box<[u8]>,
+    voice: Voice,
 ) {
     let shard = shard.clone();
     shards::spawn(async move {
         let all = told.iter().map(|(to, message)| {
-            let (shard, head) = (&shard, &head);
+            let (shard, voice) = (&shard, &voice);
             async move {
-                let told = say::say_now(shard, to, message, head, CANCEL_PATIENCE).await;
+                if voice.admit(to.place.backend()).is_err() {
+                    return;
+                }
+                let told = say::say_now(shard, to, message, voice.say(), CANCEL_PATIENCE).await;
                 if told.is_err() {
                     shard.numbers.backend_answers_failed.add(1);
                 }

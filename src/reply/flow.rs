@@ -16,6 +16,7 @@ use crate::{
     reply::{ClientGone, Reply, relay::Cut},
     session::{Session, calls::ClientCall, streams::CallStream},
     shard_state::ShardState,
+    upstream::FromClient,
 };
 
 /// Time a client waits before it resumes, when the backend does not say, ms.
@@ -27,7 +28,7 @@ pub struct Flow<'a, 'b> {
     shard: &'a Rc<ShardState>,
     session: &'a Rc<Session>,
     entry: &'a Rc<ClientCall>,
-    client_head: &'a [u8],
+    client: FromClient<'a>,
     reply: &'a mut Reply<'b>,
     /// Where the client can resume it, once it has begun.
     log: Option<Rc<CallStream>>,
@@ -48,19 +49,19 @@ impl Drop for Flow<'_, '_> {
 }
 
 impl<'a, 'b> Flow<'a, 'b> {
-    /// A reply that has not begun, to the call `entry` of `session`, whose head is `client_head`.
+    /// A reply that has not begun, to the call `entry` of `session`, whose request is `client`.
     pub fn new(
         shard: &'a Rc<ShardState>,
         session: &'a Rc<Session>,
         entry: &'a Rc<ClientCall>,
-        client_head: &'a [u8],
+        client: FromClient<'a>,
         reply: &'a mut Reply<'b>,
     ) -> Self {
         Self {
             shard,
             session,
             entry,
-            client_head,
+            client,
             reply,
             log: None,
             has_begun: false,
@@ -160,7 +161,7 @@ impl<'a, 'b> Flow<'a, 'b> {
 
     /// The client has left for good.
     pub fn abandoned(&self) -> Cut {
-        taken::abandon(self.shard, self.entry, self.client_head);
+        taken::abandon(self.shard, self.entry, self.client);
         Cut::Client
     }
 

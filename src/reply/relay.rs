@@ -23,7 +23,7 @@ use crate::{
     session::{Session, calls::ClientCall},
     shard_state::ShardState,
     upstream::{
-        CallFault, Exchange,
+        CallFault, Exchange, FromClient,
         rpc::{ReplyForm, response_to},
         say::Listener,
     },
@@ -44,8 +44,8 @@ pub struct Call<'a> {
     pub upstream_id: &'a [u8],
     /// Its entry in the session's table.
     pub entry: &'a Rc<ClientCall>,
-    /// The caller's head.
-    pub client_head: &'a [u8],
+    /// The caller's request.
+    pub client: FromClient<'a>,
     /// Its client said that it knows extensions.
     pub knows_extensions: bool,
     /// Callers are told apart: what a backend would have kept for all is for this one.

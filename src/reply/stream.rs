@@ -381,7 +381,7 @@ impl<'a, 'b, 'c, 'd> Stream<'a, 'b, 'c, 'd> {
             to.open.session_id.as_deref(),
             to.open.version,
             Some(&self.source.seen),
-            self.call.client_head,
+            self.call.client,
         );
         let upstream = &self.shard.upstream;
         let manner = Manner {

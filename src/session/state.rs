@@ -8,11 +8,13 @@ use std::{
 use shards::notify::{Event, Notify};
 
 use crate::{
+    auth::Principal,
     config::compiled::{Backend, VirtualHost},
     mcp::{json, version::Version},
+    request::Request,
     route::learned::Learned,
     session::{AskedTable, Calls, SessionId, Streams},
-    upstream::{CallFault, mirrored::Mirrored, target::Target},
+    upstream::{CallFault, Voice, mirrored::Mirrored, target::Target},
 };
 
 /// Subscriptions of one session at the most.
@@ -63,9 +65,8 @@ pub struct Session {
     pub client_info: Option<Box<[u8]>>,
     /// The client's capabilities, raw: what backends may ask of it.
     pub client_capabilities: Box<[u8]>,
-    /// Headers of the request that opened it which some backend's configuration passes on, as a
-    /// head: for the requests the gateway makes by itself. Empty: none.
-    pub opening_head: Box<[u8]>,
+    /// What the gateway says to backends by itself with.
+    pub voice: RefCell<Rc<Voice>>,
     /// When it was opened, ms of the shard's clock.
     pub opened_ms: u64,
     /// When it was last used.
@@ -196,6 +197,19 @@ impl BackendSession {
 }
 
 impl Session {
+    /// What the gateway says to backends by itself with.
+    pub fn voice(&self) -> Rc<Voice> {
+        self.voice.borrow().clone()
+    }
+
+    /// Keeps the token of a request, for backends that get the caller's: it outlives those before.
+    pub fn keep_token(&self, request: &Request, principal: &Rc<Principal>, host: &VirtualHost) {
+        if host.passes_tokens && !self.voice.borrow().is_of(principal) {
+            let voice = self.voice().with_token(request, principal, host);
+            *self.voice.borrow_mut() = Rc::new(voice);
+        }
+    }
+
     /// Whether its client has a session with us; otherwise nothing outlives a request.
     pub fn has_client(&self) -> bool {
         self.kind == SessionKind::Client

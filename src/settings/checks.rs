@@ -3,8 +3,10 @@
 //! Every rule that needs more than one value stands here, once, with the reason beside it. Rules
 //! only report; they never change a value, except for a bound that another bound already implies.
 
+use super::issuer::ISSUERS_MAX;
 use super::reader::Reader;
 use super::{Purpose, Settings, StoreSource, UpstreamMode};
+use crate::auth::{Audience, IssuerRules};
 use std::fs::{File, Metadata};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -128,13 +130,15 @@ fn open_doors(settings: &Settings, reader: &mut Reader<'_>) {
     let has_key = auth.public_key.is_some() || auth.secret.is_some();
     // A key that was said but is faulty has its own fault already.
     let key_said = reader.is_said("token-verification-public-key")
-        || reader.is_said("token-verification-secret");
+        || reader.is_said("token-verification-secret")
+        || reader.is_said("trusted-issuer");
     if !access.allow_anonymous {
         if !has_key && !key_said {
             reader.fault(
                 "token-verification-secret",
-                "no key to check tokens with: give --token-verification-secret, or \
-                 --token-verification-public-key, or serve everyone with --allow-anonymous",
+                "no key to check tokens with: give --token-verification-secret, \
+                 --token-verification-public-key or --trusted-issuer, or serve everyone with \
+                 --allow-anonymous",
             );
         }
         if access.allow_anonymous_remote {
@@ -153,12 +157,8 @@ fn open_doors(settings: &Settings, reader: &mut Reader<'_>) {
             reader.fault("allow-anonymous", problem);
         }
     }
-    if !access.authorization_servers.is_empty() && !reader.is_said("public-url") {
-        reader.fault("public-url", "required by --authorization-server");
-    }
-    if access.public_url.is_some() && !reader.is_said("authorization-server") {
-        reader.note("public-url", "no effect without --authorization-server");
-    }
+    public_url(settings, reader);
+    issuers(settings, reader, has_key);
     for address in settings.listen.addresses().chain(settings.listen.admin) {
         if access.bootstrap_helpers && !is_loopback(address) {
             let problem = format!(
@@ -167,9 +167,81 @@ fn open_doors(settings: &Settings, reader: &mut Reader<'_>) {
             reader.fault("bootstrap-helpers", problem);
         }
     }
+    if access.bootstrap_helpers && auth.audience_is_resource {
+        let text = "its tokens name --token-audience, which --resource-audience does not take";
+        reader.note("bootstrap-helpers", text);
+    }
     if access.bootstrap_helpers && auth.secret.is_none() && auth.signing_key.is_none() {
         let text = "neither a secret nor a private key is given, so no token can be signed";
         reader.note("bootstrap-helpers", text);
+    }
+}
+
+/// What needs the address clients know the gateway by, and what that is good for.
+fn public_url(settings: &Settings, reader: &mut Reader<'_>) {
+    let (access, auth) = (&settings.access, &settings.auth);
+    let wants_resource = |rules: &IssuerRules| rules.audience == Audience::Resource;
+    let by_issuer = auth.trusted_issuers.iter().any(wants_resource);
+    if !reader.is_said("public-url") {
+        if !access.authorization_servers.is_empty() {
+            reader.fault("public-url", "required by --authorization-server");
+        }
+        if auth.audience_is_resource {
+            reader.fault("public-url", "required by --resource-audience");
+        }
+        if by_issuer {
+            let problem = "required by a --trusted-issuer without audience=, whose tokens must \
+                           name the endpoint's own address";
+            reader.fault("public-url", problem);
+        }
+    } else if !reader.is_said("authorization-server")
+        && !reader.is_said("trusted-issuer")
+        && !auth.audience_is_resource
+    {
+        let text = "no effect without --authorization-server, --trusted-issuer or \
+                    --resource-audience";
+        reader.note("public-url", text);
+    }
+    if auth.audience_is_resource && reader.is_said("token-audience") {
+        reader.note("token-audience", "no effect beside --resource-audience");
+    }
+}
+
+/// Issuers must be told apart, and so must the people they name.
+fn issuers(settings: &Settings, reader: &mut Reader<'_>, has_key: bool) {
+    let (flag, auth) = ("trusted-issuer", &settings.auth);
+    let issuers = &auth.trusted_issuers;
+    if issuers.len() > ISSUERS_MAX {
+        reader.fault(
+            flag,
+            format!("{} issuers, at most {ISSUERS_MAX} may be", issuers.len()),
+        );
+    }
+    for (index, rules) in issuers.iter().enumerate() {
+        let before = issuers.iter().take(index);
+        if before.clone().any(|other| other.issuer == rules.issuer) {
+            reader.fault(flag, format!("{} stands twice", rules.issuer));
+        }
+        if has_key && *rules.issuer == *auth.issuer {
+            let problem = format!(
+                "{} is --token-issuer, which has a key already",
+                rules.issuer
+            );
+            reader.fault(flag, problem);
+        }
+        let is_alone = !has_key && issuers.len() == 1;
+        let mut same = before.filter(|other| other.subject_prefix == rules.subject_prefix);
+        if !is_alone && (same.next().is_some() || has_key && rules.subject_prefix.is_empty()) {
+            let text = format!(
+                "{} and another issuer can name the same user, who then has one configuration; \
+                 subject-prefix= tells them apart",
+                rules.issuer
+            );
+            reader.note(flag, text);
+        }
+    }
+    if issuers.is_empty() && reader.is_said("issuer-trust-bundle") {
+        reader.note("issuer-trust-bundle", "no effect without --trusted-issuer");
     }
 }
 
@@ -202,6 +274,10 @@ fn upstream_files(settings: &Settings, reader: &mut Reader<'_>) {
 }
 
 fn session_bounds(settings: &mut Settings, reader: &mut Reader<'_>) {
+    let times = &settings.timeouts;
+    if times.jwks_stale_max < times.jwks_age_max {
+        reader.fault("jwks-stale-max", "must be at least --jwks-age-max");
+    }
     let limits = &mut settings.limits;
     if limits.sessions_per_principal_max > limits.sessions_max {
         if reader.is_said("sessions-per-principal-max") {
@@ -296,6 +372,12 @@ fn ignored(settings: &Settings, reader: &mut Reader<'_>) {
     if settings.upstream.allow_stdio && !matches!(settings.store.source, StoreSource::File(_)) {
         let text = "no effect without --config-file: no other store starts child processes";
         reader.note("allow-stdio", text);
+    }
+    if settings.store.check_revoked_tokens
+        && !matches!(settings.store.source, StoreSource::Redis(_))
+    {
+        let text = "no effect without Redis: files list revoked tokens themselves";
+        reader.note("check-revoked-tokens", text);
     }
     if matches!(settings.store.source, StoreSource::File(_))
         && reader.is_said("user-config-cache-expiry-seconds")

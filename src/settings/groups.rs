@@ -4,6 +4,7 @@
 //! them is `checks.rs`. Units stand in the names or in the type.
 
 use super::secret::Secret;
+use crate::auth::IssuerRules;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -71,7 +72,7 @@ pub enum IoDriver {
 /// Token keys and claims. The files were readable when the settings were checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Auth {
-    /// RSA public key, PEM, for RS256/384/512.
+    /// Public key, PEM: RSA, P-256, P-384 or Ed25519.
     pub public_key: Option<PathBuf>,
     /// Shared secret for HS256/384/512.
     pub secret: Option<Secret>,
@@ -81,6 +82,14 @@ pub struct Auth {
     pub issuer: String,
     /// The `aud` every token must name (contract contextforge 2).
     pub audience: String,
+    /// `aud` of those tokens must be the address of the endpoint asked, and not `audience`.
+    pub audience_is_resource: bool,
+    /// Issuers whose tokens are taken besides, with published keys (mcp.md 6).
+    pub trusted_issuers: Vec<IssuerRules>,
+    /// Root certificates, PEM, added to the default ones for fetching keys.
+    pub issuer_trust_bundle: Option<PathBuf>,
+    /// What tokens are restricted to counts: permissions, server, addresses, hours, teams.
+    pub enforce_scopes: bool,
 }
 
 /// Who may come in without a token, and from where.
@@ -113,6 +122,8 @@ pub struct Store {
     pub source: StoreSource,
     /// How long a shard may serve one from memory; zero reads the store for each request.
     pub cache_expiry: Duration,
+    /// Redis is asked whether a token was revoked.
+    pub check_revoked_tokens: bool,
 }
 
 /// The source of user configurations.
@@ -325,6 +336,10 @@ pub struct Timeouts {
     pub session_age_max: Duration,
     /// Requests in flight when the process is asked to stop.
     pub drain: Duration,
+    /// Keys of a trusted issuer before they are fetched again.
+    pub jwks_age_max: Duration,
+    /// Keys of a trusted issuer that cannot be fetched again; at least `jwks_age_max`.
+    pub jwks_stale_max: Duration,
 }
 
 /// Logs and export.

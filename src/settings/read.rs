@@ -10,6 +10,7 @@ use super::groups::{
     OtlpProtocol, Protocols, Redis, RedisConnection, Shards, Store, StoreSource, Telemetry,
     Timeouts, TlsListen, Upstream, UpstreamMode,
 };
+use super::issuer::trusted_issuer;
 use super::reader::Reader;
 use super::secret::Secret;
 use super::table::SETTINGS;
@@ -128,6 +129,12 @@ fn auth(reader: &mut Reader<'_>) -> Auth {
         signing_key: reader.file("token-verification-private-key"),
         issuer: reader.value("token-issuer", name),
         audience: reader.value("token-audience", name),
+        audience_is_resource: reader.switch("resource-audience"),
+        trusted_issuers: reader
+            .optional("trusted-issuer", list(trusted_issuer))
+            .unwrap_or_default(),
+        issuer_trust_bundle: reader.file("issuer-trust-bundle"),
+        enforce_scopes: reader.switch("enforce-scopes"),
     }
 }
 
@@ -191,6 +198,7 @@ fn store(reader: &mut Reader<'_>, purpose: Purpose) -> Store {
     Store {
         source: source.unwrap_or(StoreSource::Empty),
         cache_expiry,
+        check_revoked_tokens: reader.switch("check-revoked-tokens"),
     }
 }
 
@@ -396,6 +404,8 @@ fn timeouts(reader: &mut Reader<'_>) -> Timeouts {
         session_idle: reader.time("session-idle-timeout", SECOND..=YEAR),
         session_age_max: reader.time("session-age-max", SECOND..=YEAR),
         drain: reader.time("drain-timeout", Duration::ZERO..=24 * HOUR),
+        jwks_age_max: reader.time("jwks-age-max", 60 * SECOND..=24 * HOUR),
+        jwks_stale_max: reader.time("jwks-stale-max", 60 * SECOND..=30 * 24 * HOUR),
     }
 }
 

@@ -243,7 +243,8 @@ pub const SETTINGS: &[Setting] = &[
         .or("true"),
 
     row(Auth, "token-verification-public-key", PEM,
-        "RSA public key that checks RS256/384/512 tokens."),
+        "Public key that checks tokens: RSA for RS256/384/512, P-256 for ES256, P-384 for ES384, \
+         Ed25519 for EdDSA."),
     row(Auth, "token-verification-secret", Secret,
         "Shared secret that checks HS256/384/512 tokens: file:PATH, env:NAME or the secret itself.")
         .env(&["TOKEN_SECRET"]),
@@ -251,6 +252,17 @@ pub const SETTINGS: &[Setting] = &[
         "RSA private key that signs tokens, for `token mint` and --bootstrap-helpers."),
     row(Auth, "token-issuer", NAME, "The `iss` every token must name.").or("mcpgateway"),
     row(Auth, "token-audience", NAME, "The `aud` every token must name.").or("mcpgateway-api"),
+    row(Auth, "resource-audience", Switch,
+        "The `aud` must instead be the endpoint's own address: --public-url and its path.")
+        .or("false"),
+    row(Auth, "trusted-issuer", Many("ISSUER"),
+        "Another issuer, as \"https://idp.example jwks=https://idp.example/keys audience=mcp\"; \
+         see the book."),
+    row(Auth, "issuer-trust-bundle", PEM,
+        "Root certificates for fetching issuers' keys, added to the default ones."),
+    row(Auth, "enforce-scopes", Switch,
+        "Hold tokens to what they are restricted to: permissions, server, addresses, hours, teams.")
+        .or("false"),
 
     row(Access, "allow-anonymous", Switch,
         "Serve requests without a token as the anonymous principal.").or("false"),
@@ -264,11 +276,11 @@ pub const SETTINGS: &[Setting] = &[
         "Host names requests may be for; without port: any port. None: loopback names \
          if all listeners are, else any."),
     row(Access, "public-url", One("URL"),
-        "Scheme and host clients know this gateway by, as https://mcp.example; for \
-         --authorization-server."),
+        "Scheme and host clients know this gateway by, as https://mcp.example; for tokens and where \
+         to get them."),
     row(Access, "authorization-server", Many("URL"),
-        "Issuer of the tokens; a 401 then points to a document that names it (RFC 9728). Needs \
-         --public-url."),
+        "Where clients get tokens: a 401 points to a document that says so (RFC 9728). Default: \
+         the trusted issuers."),
     row(Access, "default-virtual-host", NAME,
         "The virtual host of requests whose path names none."),
 
@@ -294,6 +306,8 @@ pub const SETTINGS: &[Setting] = &[
     row(Store, "user-config-cache-expiry-seconds", COUNT,
         "How long a shard may serve a user configuration from memory; 0 reads the store each time.")
         .or("60"),
+    row(Store, "check-revoked-tokens", Switch,
+        "Ask Redis whether the control plane has revoked a token, by its `jti`.").or("false"),
 
     row(Upstream, "upstream-connection-mode", One("MODE"),
         "Which backend URLs are called and how: tls-only, plain-text-or-tls, plain-text-or-m-tls \
@@ -387,6 +401,12 @@ pub const SETTINGS: &[Setting] = &[
     row(Timeouts, "drain-timeout", TIME,
         "For requests in flight when the process is asked to stop.")
         .or("30s"),
+    row(Timeouts, "jwks-age-max", TIME,
+        "For keys of a trusted issuer before they are fetched again; the issuer may say less.")
+        .or("1h"),
+    row(Timeouts, "jwks-stale-max", TIME,
+        "For keys of a trusted issuer that cannot be fetched again, since they last were.")
+        .or("24h"),
 
     row(Telemetry, "log-level", One("LEVEL"),
         "What is logged to standard error: off, error, warn, info, debug or trace.").or("info"),

@@ -32,6 +32,8 @@ pub enum StatelessFault {
     Unknown(&'static str),
     /// A limit of the gateway's own: its word, and the HTTP status.
     Limit(&'static str, u16),
+    /// An access rule of the gateway's own: its word.
+    Access(&'static str),
     /// A backend gave no answer.
     Backend(CallFault),
 }
@@ -76,6 +78,7 @@ impl StatelessFault {
             Self::Method => (404, -32601),
             Self::Unknown(_) => (200, -32602),
             Self::Limit(_, status) => (*status, LIMIT_CODE),
+            Self::Access(_) | Self::Backend(CallFault::NotMeant) => (403, ACCESS_CODE),
             Self::Backend(_) => (200, -32603),
         }
     }
@@ -91,6 +94,7 @@ impl StatelessFault {
             Self::Method => "Method not found".to_owned(),
             Self::Unknown(text) => (*text).to_owned(),
             Self::Limit(..) => "The request exceeds a limit of the gateway".to_owned(),
+            Self::Access(_) => "Access denied".to_owned(),
             Self::Backend(fault) => format!("Routing problem... {fault}"),
         }
     }
@@ -101,7 +105,10 @@ impl StatelessFault {
             Self::Version(requested, supported) => {
                 Some(serde_json::json!({"supported": supported, "requested": requested}))
             }
-            Self::Limit(reason, _) => Some(serde_json::json!({"reason": reason})),
+            Self::Limit(reason, _) | Self::Access(reason) => {
+                Some(serde_json::json!({"reason": reason}))
+            }
+            Self::Backend(CallFault::NotMeant) => Some(serde_json::json!({"reason": "audience"})),
             _ => None,
         }
     }
@@ -117,7 +124,7 @@ impl StatelessFault {
             Self::Version(..) => "version",
             Self::Method => "method_not_found",
             Self::Unknown(_) => "unknown_name",
-            Self::Limit(reason, _) => reason,
+            Self::Limit(reason, _) | Self::Access(reason) => reason,
             Self::Backend(fault) => fault.label(),
         }
     }

@@ -39,7 +39,7 @@ use crate::{
         StatelessFault,
         bridge::{Bridged, CALL_PATIENCE},
     },
-    upstream::say,
+    upstream::{FromClient, say},
 };
 
 /// Calls that one shard holds.
@@ -242,8 +242,11 @@ pub async fn resume(
     let token = message.progress_token.map(|span| span.slice(caller.body));
     let entered = session.calls.enter(id, token);
     entered.call.add_leg(leg.clone());
-    let head = caller.request.head_bytes();
-    let mut flow = Flow::new(shard, &session, &entered.call, head, reply);
+    if let Err(fault) = to.place.backend().admit(&caller.principal) {
+        return Err(refused(StatelessFault::Backend(fault)));
+    }
+    let client = FromClient::of(caller.request, &caller.principal);
+    let mut flow = Flow::new(shard, &session, &entered.call, client, reply);
     let Some(answers) = answers_in(message, caller.body, questions) else {
         // Some are missing: they are asked again (mcp.md 2.8).
         return park(shard, caller, message, call, &mut flow).await;
@@ -256,7 +259,7 @@ pub async fn resume(
         body.extend_from_slice(answer);
         body.push(b'}');
         let patience = shard.upstream.limits.first_byte;
-        let told = say::say_now(shard, &to, &body, head, patience).await;
+        let told = say::say_now(shard, &to, &body, client, patience).await;
         told.map_err(|fault| refused(StatelessFault::Backend(fault)))?;
     }
     let upstream_id = leg.upstream_id.to_string();
@@ -270,7 +273,7 @@ pub async fn resume(
         client_id: id,
         upstream_id: upstream_id.as_bytes(),
         entry: &entered.call,
-        client_head: head,
+        client,
         knows_extensions: false,
         is_private: !caller.principal.anonymous,
         log_level: None,

@@ -11,6 +11,7 @@ use serde_json::Value;
 use shards::{alarm::Alarm, notify::Event};
 
 use crate::{
+    auth::scope,
     config::compiled::VirtualHost,
     http::{LAST_CHUNK, encode_chunk, sse},
     mcp::{
@@ -31,7 +32,10 @@ use crate::{
     session::{Place, state::OpenBackend},
     shard_state::ShardState,
     stateless::{Standing, StatelessFault, hub::Listener},
-    upstream::subscribe::{self, Said, Wants},
+    upstream::{
+        FromClient,
+        subscribe::{self, Said, Wants},
+    },
 };
 
 /// Bytes of the id of such a request (dual-profile.md 6).
@@ -54,10 +58,18 @@ pub async fn serve(
     let id = id_of(caller, message);
     let refused = |fault| Refusal::modern(Some(id), fault);
     let wanted = wanted(caller, message).map_err(refused)?;
+    let principal = &caller.principal;
+    if !wanted.uris.is_empty() {
+        let scopes = scope::required_scopes(b"resources/subscribe");
+        scope::check_scopes(shard, principal, scopes)?;
+    }
+    if !wanted.tasks.is_empty() {
+        let scopes = scope::required_scopes(b"tasks/get");
+        scope::check_scopes(shard, principal, scopes)?;
+    }
     if id.len() > ID_BYTES_MAX {
         return Err(refused(StatelessFault::Params("the id is too long")));
     }
-    let principal = &caller.principal;
     let own = (!principal.anonymous).then_some(&principal.fingerprint);
     let Some(_permit) = shard.subscriptions.take(own) else {
         return Err(refused(StatelessFault::Limit("subscriptions", 429)));
@@ -218,7 +230,8 @@ impl Ear<'_, '_> {
             host: self.host.clone(),
             index,
         };
-        let head: Box<[u8]> = self.caller.request.head_bytes().into();
+        let client = FromClient::of(self.caller.request, &self.caller.principal);
+        let voice = Rc::new(client.keep());
         let (listener, unwanted) = (self.listener.clone(), self.unwanted.clone());
         let id: Box<[u8]> = self.id.into();
         let families: Vec<Family> = [Family::Tools, Family::Prompts, Family::Resources]
@@ -243,7 +256,8 @@ impl Ear<'_, '_> {
                     }
                 }
             };
-            subscribe::listen(&shard, &place, &open, &head, &wants, &unwanted, on).await;
+            let voice = || voice.clone();
+            subscribe::listen(&shard, &place, &open, voice, &wants, &unwanted, on).await;
         });
     }
 

@@ -3,6 +3,7 @@
 use std::{rc::Rc, time::Instant};
 
 use crate::{
+    auth::scope,
     http::Span,
     mcp::{envelope::Envelope, json},
     method::{self, call::Aim},
@@ -45,6 +46,7 @@ pub async fn serve(
     let work = Work::of(method)
         .ok_or(StatelessFault::Method)
         .map_err(refused)?;
+    scope::check(shard, &caller.principal, method)?;
     if let Some(name) = work.named(message, body).map_err(refused)? {
         admit::check_name(head, head_bytes, &name).map_err(refused)?;
     }

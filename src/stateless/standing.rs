@@ -66,6 +66,8 @@ struct Key {
     host: usize,
     principal: [u8; 16],
     passed: u64,
+    /// The backends that get the caller's token and that it is meant for.
+    meant: Box<[usize]>,
 }
 
 /// All that one shard remembers.
@@ -108,13 +110,17 @@ impl Standings {
                 true => 0,
                 false => self.hasher.hash_one(&passed),
             },
+            meant: meant_for(caller),
         };
         let now = now_ms();
         if let Some(known) = self.known.borrow().get(&key)
             && known.until_ms > now
-            && known.session.opening_head == passed
+            && *known.session.voice().head() == *passed
         {
             known.used_ms.set(now);
+            known
+                .session
+                .keep_token(caller.request, &caller.principal, &caller.host);
             return Ok(known.clone());
         }
         let session = new_session(
@@ -221,6 +227,19 @@ impl Standings {
             });
         }
     }
+}
+
+/// The backends that get the caller's token and that it is meant for: what another token of the
+/// same caller may not see must not be what is remembered for this one.
+fn meant_for(caller: &Caller<'_>) -> Box<[usize]> {
+    if !caller.host.passes_tokens {
+        return Box::default();
+    }
+    let backends = caller.host.backends.iter().enumerate();
+    let meant = backends.filter(|(_, backend)| {
+        backend.caller_resource.is_some() && backend.admit(&caller.principal).is_ok()
+    });
+    meant.map(|(index, _)| index).collect()
 }
 
 impl Page {

@@ -44,6 +44,8 @@ numbers! {
     unauthorized => "shardgate_unauthorized_total",
     /// Tokens whose signature was verified, not found in the cache.
     tokens_verified => "shardgate_tokens_verified_total",
+    /// Requests with a token that was revoked.
+    tokens_revoked => "shardgate_tokens_revoked_total",
     /// Sessions opened.
     sessions_opened => "shardgate_sessions_opened_total",
     /// Sessions ended by their client.

@@ -21,7 +21,7 @@ use crate::{
     session::state::OpenBackend,
     shard_state::ShardState,
     upstream::{
-        CallFault, Exchange,
+        CallFault, Exchange, FromClient,
         exchange::{Manner, Repeat},
         request,
         rpc::{Answer, response_to},
@@ -62,6 +62,7 @@ struct DiscoveryPlace {
     path: Box<str>,
     add_headers: Vec<(Box<str>, Box<str>)>,
     credential: Option<Credential>,
+    caller_resource: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone)]
@@ -77,6 +78,7 @@ impl DiscoveryPlace {
             path: backend.path.clone(),
             add_headers: backend.add_headers.clone(),
             credential: backend.credential.clone(),
+            caller_resource: backend.caller_resource.clone(),
         }
     }
 
@@ -84,6 +86,7 @@ impl DiscoveryPlace {
         self.path == backend.path
             && self.add_headers == backend.add_headers
             && self.credential == backend.credential
+            && self.caller_resource == backend.caller_resource
     }
 }
 
@@ -114,14 +117,15 @@ impl Discoveries {
     }
 }
 
-/// Which profile a backend speaks, for a client without sessions. Waits at most `patience`.
+/// Which profile a backend speaks, for a client without sessions. Waits at most `patience`. Whether
+/// the backend may be asked for this client at all ([`Backend::admit`]) is asked before.
 ///
 /// # Errors
 /// Why that is not known.
 pub async fn era(
     shard: &Rc<ShardState>,
     backend: &Backend,
-    client_head: &[u8],
+    client: FromClient<'_>,
     patience: Duration,
 ) -> Result<Era, CallFault> {
     if backend.protocol == BackendProtocol::Legacy {
@@ -132,7 +136,7 @@ pub async fn era(
         Some(State::Known(era, until_ms)) if now_ms() < until_ms => return Ok(era),
         Some(State::Asking(event)) => event,
         _ if backend.target.breaker.is_open(now_ms()) => return Err(CallFault::CircuitOpen),
-        _ => ask_once(shard, backend, client_head),
+        _ => ask_once(shard, backend, client),
     };
     let _ = shards::task::within(patience, event.wait()).await;
     match known.get(backend) {
@@ -143,7 +147,7 @@ pub async fn era(
 }
 
 /// Asks a backend on a task of its own; the event says when it is known.
-fn ask_once(shard: &Rc<ShardState>, backend: &Backend, client_head: &[u8]) -> Rc<Event> {
+fn ask_once(shard: &Rc<ShardState>, backend: &Backend, client: FromClient<'_>) -> Rc<Event> {
     let event = Rc::new(Event::default());
     let asking = Asking {
         target: backend.target.clone(),
@@ -154,7 +158,7 @@ fn ask_once(shard: &Rc<ShardState>, backend: &Backend, client_head: &[u8]) -> Rc
         .discoveries
         .set(backend, State::Asking(event.clone()));
     let id = backend.target.next_id().to_string();
-    let request = discover_request(backend, &id, client_head);
+    let request = discover_request(backend, &id, client);
     let head = request::post_head(backend, None, Some(Version::V2026_07_28));
     let place = DiscoveryPlace::of(backend);
     let is_fixed = backend.protocol == BackendProtocol::Stateless;
@@ -197,14 +201,14 @@ impl Drop for Asking {
     }
 }
 
-fn discover_request(backend: &Backend, id: &str, client_head: &[u8]) -> Vec<u8> {
+fn discover_request(backend: &Backend, id: &str, client: FromClient<'_>) -> Vec<u8> {
     let mut body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"server/discover","params":{{"#)
         .into_bytes();
     own_meta(&mut body);
     body.extend_from_slice(b"}}");
     let mut request = request::post_head(backend, None, Some(Version::V2026_07_28));
     let mirror = request::Mirror::of_method(b"server/discover");
-    request::finish_mirrored_head(&mut request, body.len(), &mirror, backend, client_head);
+    request::finish_mirrored_head(&mut request, body.len(), &mirror, backend, client);
     request.extend_from_slice(&body);
     request
 }

@@ -11,8 +11,10 @@ use std::{
 use shards::{gate::Pass, spawn};
 
 use crate::{
-    config::compiled::VirtualHost, session::state::OpenBackend, shard_state::ShardState,
-    upstream::open,
+    config::compiled::VirtualHost,
+    session::state::OpenBackend,
+    shard_state::ShardState,
+    upstream::{Voice, open},
 };
 
 /// Farewells of a shard under way.
@@ -31,8 +33,8 @@ pub struct Goodbye {
     pub index: usize,
     /// What was agreed there.
     pub open: Rc<OpenBackend>,
-    /// The head of the request that opened the session.
-    pub client_head: Box<[u8]>,
+    /// What the session says to backends by itself with.
+    pub voice: Rc<Voice>,
     /// A drain waits for it.
     pub pass: Pass,
 }
@@ -127,11 +129,11 @@ pub fn farewell(shard: &Rc<ShardState>, goodbye: Goodbye) {
                 host,
                 index,
                 open,
-                client_head,
+                voice,
                 pass,
             } = goodbye;
             let (id, version) = (open.session_id.as_deref(), Some(open.version));
-            open::end(&shard, &host.backends[index], id, version, &client_head).await;
+            open::end(&shard, &host.backends[index], id, version, &voice).await;
             drop((running, pass));
             next = shard.farewells.next();
         }

@@ -79,6 +79,9 @@ pub enum CallFault {
     /// The backend refused the log level.
     #[error("the backend refused the log level")]
     LevelRefused,
+    /// The backend gets the caller's token, which is not meant for it.
+    #[error("the caller's token is not meant for the backend")]
+    NotMeant,
     /// The caller has cancelled the request.
     #[error("the request was cancelled")]
     Cancelled,
@@ -91,6 +94,15 @@ pub enum CallFault {
 }
 
 impl CallFault {
+    /// The JSON-RPC code of a request that ends with it.
+    pub const fn code(self) -> i32 {
+        match self {
+            // dual-profile.md section 2.5.
+            Self::NotMeant => -32000,
+            _ => -32603,
+        }
+    }
+
     /// Short name for metrics.
     pub fn label(self) -> &'static str {
         match self {
@@ -119,6 +131,7 @@ impl CallFault {
             Self::ResultType => "result_type",
             Self::InitializeRefused => "initialize_refused",
             Self::LevelRefused => "level_refused",
+            Self::NotMeant => "not_meant",
             Self::Cancelled => "cancelled",
             Self::SessionEnded => "session_ended",
             Self::Reconfigured => "reconfigured",

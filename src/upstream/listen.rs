@@ -195,8 +195,6 @@ impl Listener {
     fn listen_for(&self, wants: Wants, unwanted: Rc<Event>) {
         let (shard, session) = (self.shard.clone(), self.session.clone());
         let (from, link) = (self.from.clone(), self.link.clone());
-        // It outlives this request, so its head does not go along.
-        let head = self.session.opening_head.clone();
         spawn(async move {
             let ear = Ear {
                 shard: &shard,
@@ -228,7 +226,9 @@ impl Listener {
                 }
             };
             let (place, open) = (&from.place, &from.open);
-            subscribe::listen(&shard, place, open, &head, &wants, &unwanted, on).await;
+            // It outlives this request, so its head does not go along.
+            let voice = || session.voice();
+            subscribe::listen(&shard, place, open, voice, &wants, &unwanted, on).await;
             is_ready();
         });
     }
@@ -260,12 +260,13 @@ impl Listener {
     async fn open(&self) -> Result<Exchange, Heard> {
         let (backend, open) = (self.from.place.backend(), &self.from.open);
         let seen = self.link.heard.borrow().clone();
+        let voice = self.session.voice();
         let request = request::get(
             backend,
             open.session_id.as_deref(),
             open.version,
             seen.as_deref(),
-            &self.session.opening_head,
+            voice.say(),
         );
         let manner = Manner {
             repeat: Repeat::Harmless,

@@ -8,7 +8,7 @@ use crate::{
     session::{BackendSession, state::OpenBackend},
     shard_state::ShardState,
     upstream::{
-        CallFault,
+        CallFault, FromClient,
         exchange::{Manner, Repeat},
         request,
     },
@@ -55,13 +55,13 @@ pub struct Recipient<'a> {
     pub open: &'a OpenBackend,
 }
 
-/// Tells a backend the level. `client_head` is the head of the request that is the reason, or
-/// empty.
+/// Tells a backend the level. `client` is the request that is the reason, or what the session says
+/// by itself with.
 pub async fn set(
     shard: &ShardState,
     to: Recipient<'_>,
     level: &'static str,
-    client_head: &[u8],
+    client: FromClient<'_>,
     patience: Duration,
 ) -> Result<(), CallFault> {
     let Recipient {
@@ -74,7 +74,7 @@ pub async fn set(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"logging/setLevel","params":{{"level":"{level}"}}}}"#
     );
     let mut http = open.head.to_vec();
-    request::finish_head(&mut http, body.len(), backend, client_head);
+    request::finish_head(&mut http, body.len(), backend, client);
     http.extend_from_slice(body.as_bytes());
     let manner = Manner {
         repeat: Repeat::Harmless,

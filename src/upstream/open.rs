@@ -25,7 +25,7 @@ use crate::{
     },
     shard_state::ShardState,
     upstream::{
-        CallFault,
+        CallFault, Voice,
         discover::{self, Era},
         exchange::{Manner, Repeat},
         farewell::{Goodbye, farewell},
@@ -101,7 +101,7 @@ fn start(
                 }
                 if session.has_ended.get() || !session.holds(&opening.link) {
                     let (id, version) = (open.session_id.as_deref(), Some(open.version));
-                    end(&shard, backend, id, version, &session.opening_head).await;
+                    end(&shard, backend, id, version, &session.voice()).await;
                     return;
                 }
                 opening.settle(Ok(open));
@@ -111,7 +111,7 @@ fn start(
                 shard.numbers.backend_open_failed.add(1);
                 opening.settle(Err(fault));
                 if let Some((id, version)) = left_behind {
-                    end(&shard, backend, Some(&id), version, &session.opening_head).await;
+                    end(&shard, backend, Some(&id), version, &session.voice()).await;
                 }
             }
         }
@@ -170,9 +170,11 @@ async fn open_any(
     backend: &Backend,
     link: &BackendSession,
 ) -> Result<Rc<OpenBackend>, Unopened> {
+    let voice = session.voice();
+    voice.admit(backend)?;
     let era = || {
         let patience = shard.upstream.limits.first_byte;
-        discover::era(shard, backend, &session.opening_head, patience)
+        discover::era(shard, backend, voice.say(), patience)
     };
     let is_known_stateless = backend.protocol == BackendProtocol::Stateless;
     if session.kind == SessionKind::Standing || is_known_stateless {
@@ -181,7 +183,7 @@ async fn open_any(
             Era::Sessions => Err(CallFault::NotStateless.into()),
         };
     }
-    let refused = match initialize(shard, session, backend, link).await {
+    let refused = match initialize(shard, session, backend, link, &voice).await {
         Ok(open) => return Ok(Rc::new(open)),
         Err(refused) => refused,
     };
@@ -207,6 +209,7 @@ async fn initialize(
     session: &Session,
     backend: &Backend,
     link: &BackendSession,
+    voice: &Voice,
 ) -> Result<OpenBackend, Unopened> {
     let upstream = &shard.upstream;
     let manner = Manner {
@@ -221,11 +224,10 @@ async fn initialize(
     let id = link.next_id().to_string();
     let body = initialize_body(&id, session);
     let head = request::post_head(backend, None, None);
-    let client_head = &session.opening_head;
     let answer = upstream
         .ask(
             &backend.target,
-            whole(head, backend, &body, client_head),
+            whole(head, backend, &body, voice),
             id.as_bytes(),
             manner,
         )
@@ -267,7 +269,7 @@ async fn initialize(
     let told = upstream
         .tell(
             &backend.target,
-            whole(head, backend, notification, client_head),
+            whole(head, backend, notification, voice),
             manner,
         )
         .await;
@@ -295,7 +297,7 @@ async fn set_level(shard: &Rc<ShardState>, session: &Session, to: log_level::Rec
         let Some(level) = told else { return };
         let patience = shard.upstream.limits.first_byte;
         // A backend that refuses a level is of use all the same.
-        let _ = log_level::set(shard, to, level, b"", patience).await;
+        let _ = log_level::set(shard, to, level, session.voice().say(), patience).await;
     }
 }
 
@@ -310,7 +312,7 @@ async fn subscribe_again(shard: &Rc<ShardState>, session: &Session, to: log_leve
         json::quote(&mut body, &uri);
         body.extend_from_slice(b"}}");
         let head = to.open.head.to_vec();
-        let request = whole(head, to.backend, &body, &session.opening_head);
+        let request = whole(head, to.backend, &body, &session.voice());
         let manner = Manner {
             repeat: Repeat::Harmless,
             first_byte: shard.upstream.limits.first_byte,
@@ -345,9 +347,9 @@ fn initialize_body(id: &str, session: &Session) -> Vec<u8> {
     body
 }
 
-fn whole(head: Vec<u8>, backend: &Backend, body: &[u8], client_head: &[u8]) -> Vec<u8> {
+fn whole(head: Vec<u8>, backend: &Backend, body: &[u8], voice: &Voice) -> Vec<u8> {
     let mut request = head;
-    request::finish_head(&mut request, body.len(), backend, client_head);
+    request::finish_head(&mut request, body.len(), backend, voice.say());
     request.extend_from_slice(body);
     request
 }
@@ -358,7 +360,7 @@ pub async fn end(
     backend: &Backend,
     session_id: Option<&[u8]>,
     version: Option<Version>,
-    client_head: &[u8],
+    voice: &Voice,
 ) {
     let Some(session_id) = session_id else {
         return;
@@ -371,7 +373,7 @@ pub async fn end(
         is_endless: false,
         cancel: None,
     };
-    let request = request::delete(backend, session_id, version, client_head);
+    let request = request::delete(backend, session_id, version, voice.say());
     if shard
         .upstream
         .tell(&backend.target, request, manner)
@@ -393,7 +395,7 @@ pub fn end_all(shard: &Rc<ShardState>, session: &Session) {
             host: set.host.clone(),
             index,
             open,
-            client_head: session.opening_head.clone(),
+            voice: session.voice(),
             pass: shard.shard.gate.enter(),
         };
         farewell(shard, goodbye);

@@ -4,6 +4,7 @@ use crate::{
     config::compiled::Backend,
     http::header_values,
     mcp::{header_schema::ParamHeader, mirror, version::Version},
+    upstream::FromClient,
 };
 
 /// The part of a POST's head that does not change during a backend session, up to and including
@@ -22,28 +23,27 @@ pub fn post_head(
     out
 }
 
-/// A whole DELETE request that ends a backend session (mcp.md 1.2). `client_head` is the head of
-/// the request that opened it.
-pub fn delete(
+/// A whole DELETE request that ends a backend session (mcp.md 1.2).
+pub fn delete<'a>(
     backend: &Backend,
     session_id: &[u8],
     version: Option<Version>,
-    client_head: &[u8],
+    client: impl Into<FromClient<'a>>,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(384);
     start(&mut out, b"DELETE", backend, Some(session_id), version);
-    pass_headers(&mut out, backend, client_head);
+    pass_headers(&mut out, backend, client.into());
     out
 }
 
 /// A whole GET request for a backend's own event stream, from after the event `seen` on
-/// (mcp.md 1.2). `client_head` is the head of the request that is the reason.
-pub fn get(
+/// (mcp.md 1.2). `client` is the request that is the reason.
+pub fn get<'a>(
     backend: &Backend,
     session_id: Option<&[u8]>,
     version: Version,
     seen: Option<&[u8]>,
-    client_head: &[u8],
+    client: impl Into<FromClient<'a>>,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(384);
     start(&mut out, b"GET", backend, session_id, Some(version));
@@ -51,7 +51,7 @@ pub fn get(
     if let Some(seen) = seen.filter(|seen| is_field_value(seen)) {
         field(&mut out, b"last-event-id", seen);
     }
-    pass_headers(&mut out, backend, client_head);
+    pass_headers(&mut out, backend, client.into());
     out
 }
 
@@ -93,11 +93,16 @@ fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 /// Completes a head from [`post_head`]: the length, the caller's passed headers (first value each,
-/// contextforge.md 5.11), the blank line. `client_head` is the caller's head.
-pub fn finish_head(out: &mut Vec<u8>, body_bytes: usize, backend: &Backend, client_head: &[u8]) {
+/// contextforge.md 5.11), its token for a backend that gets it, the blank line.
+pub fn finish_head<'a>(
+    out: &mut Vec<u8>,
+    body_bytes: usize,
+    backend: &Backend,
+    client: impl Into<FromClient<'a>>,
+) {
     decimal(out, body_bytes as u64);
     out.extend_from_slice(b"\r\n");
-    pass_headers(out, backend, client_head);
+    pass_headers(out, backend, client.into());
 }
 
 /// The headers that mirror the body of a request to a stateless backend (SEP-2243).
@@ -126,12 +131,12 @@ impl<'a> Mirror<'a> {
 }
 
 /// The same as [`finish_head`] for a request to a stateless backend.
-pub fn finish_mirrored_head(
+pub fn finish_mirrored_head<'a>(
     out: &mut Vec<u8>,
     body_bytes: usize,
     mirror: &Mirror<'_>,
     backend: &Backend,
-    client_head: &[u8],
+    client: impl Into<FromClient<'a>>,
 ) {
     decimal(out, body_bytes as u64);
     out.extend_from_slice(b"\r\nmcp-method: ");
@@ -142,17 +147,22 @@ pub fn finish_mirrored_head(
     }
     out.extend_from_slice(b"\r\n");
     mirror::write_params(out, mirror.params, mirror.arguments);
-    pass_headers(out, backend, client_head);
+    pass_headers(out, backend, client.into());
 }
 
-/// The caller's passed headers and the blank line.
-fn pass_headers(out: &mut Vec<u8>, backend: &Backend, client_head: &[u8]) {
+/// The caller's passed headers, its token, and the blank line.
+fn pass_headers(out: &mut Vec<u8>, backend: &Backend, client: FromClient<'_>) {
     for name in &backend.pass_headers {
-        if let Some(value) = header_values(client_head, name).next()
+        if let Some(value) = header_values(client.head(), name).next()
             && is_field_value(value)
         {
             field(out, name.as_bytes(), value);
         }
+    }
+    if let Some(value) = client.authorization_for(backend)
+        && is_field_value(value)
+    {
+        field(out, b"authorization", value);
     }
     out.extend_from_slice(b"\r\n");
 }
@@ -225,7 +235,7 @@ mod tests {
         let mut out = post_head(backend, Some(b"sid"), Some(Version::V2025_11_25));
         let client =
             b"POST / HTTP/1.1\r\nHost: evil\r\nx-trace: t1\r\nX-Trace: t2\r\nCookie: c\r\n\r\n";
-        finish_head(&mut out, 12, backend, client);
+        finish_head(&mut out, 12, backend, &client[..]);
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "POST /mcp?q=1 HTTP/1.1\r\nhost: h:81\r\naccept-encoding: identity\r\n\
@@ -250,7 +260,7 @@ mod tests {
         let client = b"POST / HTTP/1.1\r\nHost: h\r\nX-Two: 2\r\nAuthorization: s\r\n\r\n";
         let kept = passed_head(host.backends.iter(), client);
         assert_eq!(&*kept, b"GET / HTTP/1.1\r\nx-two: 2\r\n\r\n");
-        let request = delete(&host.backends[1], b"sid", None, &kept);
+        let request = delete(&host.backends[1], b"sid", None, &*kept);
         assert!(request.ends_with(b"mcp-session-id: sid\r\nx-two: 2\r\n\r\n"));
         let nothing = passed_head(host.backends[2..].iter(), client);
         assert!(nothing.is_empty());
@@ -259,7 +269,7 @@ mod tests {
             None,
             Version::LATEST,
             Some(b"e1"),
-            &nothing,
+            &*nothing,
         );
         assert!(request.ends_with(b"accept: text/event-stream\r\nlast-event-id: e1\r\n\r\n"));
     }

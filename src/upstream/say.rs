@@ -8,7 +8,7 @@ use crate::{
     session::{Place, Session, state::OpenBackend},
     shard_state::ShardState,
     upstream::{
-        CallFault,
+        CallFault, FromClient,
         exchange::{Manner, Repeat},
         request,
     },
@@ -27,20 +27,20 @@ pub struct Listener {
     pub open: Rc<OpenBackend>,
 }
 
-/// Tells a backend `message` on a task of its own. `client_head` is the head of the request that is
-/// the reason, or the session's opening head.
+/// Tells a backend `message` on a task of its own. `client` is the request that is the reason, or
+/// what the session says by itself with.
 pub fn say(
     shard: &Rc<ShardState>,
     session: &Rc<Session>,
     to: Listener,
     message: Vec<u8>,
-    client_head: &[u8],
+    client: FromClient<'_>,
 ) {
     if session.saying.get() >= SAYING_MAX {
         shard.numbers.backend_answers_failed.add(1);
         return;
     }
-    let request = request_of(&to, &message, client_head);
+    let request = request_of(&to, &message, client);
     let saying = Saying::new(session);
     let shard = shard.clone();
     shards::spawn(async move {
@@ -61,16 +61,16 @@ pub async fn say_now(
     shard: &Rc<ShardState>,
     to: &Listener,
     message: &[u8],
-    client_head: &[u8],
+    client: FromClient<'_>,
     patience: Duration,
 ) -> Result<(), CallFault> {
-    let request = request_of(to, message, client_head);
+    let request = request_of(to, message, client);
     send(shard, to, request, patience).await
 }
 
-fn request_of(to: &Listener, message: &[u8], client_head: &[u8]) -> Vec<u8> {
+fn request_of(to: &Listener, message: &[u8], client: FromClient<'_>) -> Vec<u8> {
     let mut request = to.open.head.to_vec();
-    request::finish_head(&mut request, message.len(), to.place.backend(), client_head);
+    request::finish_head(&mut request, message.len(), to.place.backend(), client);
     request.extend_from_slice(message);
     request
 }
@@ -98,7 +98,7 @@ pub fn pong(shard: &Rc<ShardState>, session: &Rc<Session>, to: Listener, id: &[u
     let mut body = b"{\"jsonrpc\":\"2.0\",\"id\":".to_vec();
     body.extend_from_slice(id);
     body.extend_from_slice(b",\"result\":{}}");
-    say(shard, session, to, body, &session.opening_head);
+    say(shard, session, to, body, session.voice().say());
 }
 
 /// Answers the backend's request with this raw `id` with an error.
@@ -110,7 +110,7 @@ pub fn refuse(
     (code, text): (i32, &str),
 ) {
     let body = rpc_error(Some(id), code, text);
-    say(shard, session, to, body, &session.opening_head);
+    say(shard, session, to, body, session.voice().say());
 }
 
 /// Counts a message as on its way while it lives.

@@ -19,7 +19,7 @@ use crate::{
     session::{Place, state::OpenBackend},
     shard_state::ShardState,
     upstream::{
-        Exchange,
+        Exchange, FromClient, Voice,
         exchange::{Manner, Repeat},
         request,
         rpc::is_message,
@@ -114,12 +114,12 @@ pub enum Said<'a> {
 }
 
 /// Listens to a backend until nobody wants to hear it any more, or it has nothing to say at all.
-/// `client_head` is the head of the request that is the reason.
+/// `voice` is what it is asked with, each time anew.
 pub async fn listen(
     shard: &Rc<ShardState>,
     place: &Place,
     open: &Rc<OpenBackend>,
-    client_head: &[u8],
+    voice: impl Fn() -> Rc<Voice>,
     wants: &Wants,
     unwanted: &Event,
     mut on: impl FnMut(Said<'_>),
@@ -127,7 +127,7 @@ pub async fn listen(
     let mut pause_ms = PAUSE_MS.0;
     let mut is_first = true;
     while !unwanted.has_fired() {
-        match subscribe(shard, place, open, client_head, wants).await {
+        match subscribe(shard, place, open, voice().say(), wants).await {
             Ok(exchange) => {
                 pause_ms = PAUSE_MS.0;
                 if !std::mem::take(&mut is_first) {
@@ -159,7 +159,7 @@ async fn subscribe(
     shard: &Rc<ShardState>,
     place: &Place,
     open: &Rc<OpenBackend>,
-    client_head: &[u8],
+    client: FromClient<'_>,
     wants: &Wants,
 ) -> Result<Exchange, Refused> {
     const METHOD: &str = "subscriptions/listen";
@@ -173,7 +173,7 @@ async fn subscribe(
     body.extend_from_slice(b"}}");
     let mut http = open.head.to_vec();
     let mirror = request::Mirror::of_method(METHOD.as_bytes());
-    request::finish_mirrored_head(&mut http, body.len(), &mirror, backend, client_head);
+    request::finish_mirrored_head(&mut http, body.len(), &mirror, backend, client);
     http.extend_from_slice(&body);
     let manner = Manner {
         repeat: Repeat::Harmless,

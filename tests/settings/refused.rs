@@ -1,5 +1,7 @@
 //! What cannot hold together is refused, each with exactly its lines.
 
+use shardgate::settings::{Environment, Flags, Settings};
+
 use super::{LEAST, scratch::Scratch};
 
 /// Each command line is refused with exactly these lines.
@@ -64,8 +66,8 @@ fn what_cannot_hold_together_is_refused() {
             file.to_owned(),
             &[
                 "--token-verification-secret (not given): no key to check tokens with: give \
-               --token-verification-secret, or --token-verification-public-key, or serve \
-               everyone with --allow-anonymous",
+               --token-verification-secret, --token-verification-public-key or --trusted-issuer, or \
+               serve everyone with --allow-anonymous",
             ],
         ),
         (
@@ -129,7 +131,19 @@ fn what_cannot_hold_together_is_refused() {
             format!("{LEAST} --upstream-certificate @cert.pem"),
             &["--upstream-private-key (not given): required beside --upstream-certificate"],
         ),
+        (
+            format!("{file} --token-verification-secret s --resource-audience"),
+            &["--public-url (not given): required by --resource-audience"],
+        ),
+        (
+            format!("{LEAST} --authorization-server https://idp.example"),
+            &["--public-url (not given): required by --authorization-server"],
+        ),
         // Bounds that contradict each other.
+        (
+            format!("{LEAST} --jwks-age-max 2h --jwks-stale-max 1h"),
+            &["flag --jwks-stale-max: must be at least --jwks-age-max"],
+        ),
         (
             format!("{LEAST} --session-idle-timeout 2h --session-age-max 1h"),
             &[
@@ -160,5 +174,61 @@ fn what_cannot_hold_together_is_refused() {
         ),
     ] {
         assert_eq!(scratch.faults(&line), faults, "{line}");
+    }
+}
+
+/// The faults of a settings file that trusts these issuers.
+fn faults_of(issuers: &[&str], more: &str) -> Vec<String> {
+    let scratch = Scratch::new("issuers");
+    let file = scratch.0.join("users.json").display().to_string();
+    let text = format!(
+        "[auth]\ntrusted_issuer = {issuers:?}\n{more}\n[store]\nconfig_file = {file:?}\n\
+         [process]\nstate_dir = {:?}\n",
+        scratch.0.display().to_string()
+    );
+    match Settings::resolve(&Flags::none(), &Environment::default(), Some(&text)) {
+        Ok((settings, _)) => {
+            assert_eq!(settings.auth.trusted_issuers.len(), issuers.len());
+            Vec::new()
+        }
+        Err(faults) => faults.iter().map(|fault| fault.problem.clone()).collect(),
+    }
+}
+
+#[test]
+fn issuers_are_told_apart_and_asked_safely() {
+    let one = "https://a.example jwks=https://a.example/keys audience=mcp";
+    let two = "https://b.example jwks=https://b.example/keys audience=mcp subject-prefix=b:";
+    assert_eq!(faults_of(&[one], ""), [] as [&str; 0]);
+    assert_eq!(faults_of(&[one, two], ""), [] as [&str; 0]);
+    let plain = "https://a.example jwks=http://a.example/keys audience=mcp";
+    let secret = "https://a.example jwks=https://a.example/keys algorithms=HS256 audience=mcp";
+    let own = "mcpgateway jwks=https://a.example/keys audience=mcp";
+    let for_endpoint = "https://a.example jwks=https://a.example/keys";
+    let many: Vec<String> = (0..17)
+        .map(|number| {
+            format!("i{number} jwks=https://a.example/ audience=a subject-prefix={number}")
+        })
+        .collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let key = "token_verification_secret = \"s\"";
+    for (issuers, more, problem) in [
+        (&[one, one][..], "", "https://a.example stands twice"),
+        (&[plain], "", "plain http is only for loopback"),
+        (&[secret], "", "has the algorithm HS256, which is none of"),
+        (&[own], key, "is --token-issuer, which has a key already"),
+        (
+            &[for_endpoint],
+            "",
+            "whose tokens must name the endpoint's own address",
+        ),
+        (&many, "", "17 issuers, at most 16 may be"),
+    ] {
+        let faults = faults_of(issuers, more);
+        let found = faults
+            .iter()
+            .filter(|fault| fault.contains(problem))
+            .count();
+        assert_eq!(found, 1, "{problem}: {faults:#?}");
     }
 }

@@ -179,10 +179,24 @@ impl Gateway {
 
     /// A token of this subject.
     pub fn token(&self, subject: &str) -> String {
+        self.token_for(subject, "mcpgateway-api")
+    }
+
+    /// The same for another audience.
+    pub fn token_for(&self, subject: &str, audience: &str) -> String {
         let key = SigningKey::from_secret(SECRET).unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let request = MintRequest::bootstrap(subject, subject, SignatureAlgorithm::Hs256, &key);
+        let request = MintRequest {
+            audience,
+            ..MintRequest::bootstrap(subject, subject, SignatureAlgorithm::Hs256, &key)
+        };
         mint(&request, now.as_secs()).unwrap()
+    }
+
+    /// A token of the control plane with these claims.
+    pub fn token_with(&self, claims: &Value) -> String {
+        let key = jsonwebtoken::EncodingKey::from_secret(SECRET);
+        jsonwebtoken::encode(&jsonwebtoken::Header::default(), claims, &key).unwrap()
     }
 
     /// A metric summed over its shards, as the metrics text has it.

@@ -9,15 +9,21 @@ use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde_json::Value;
+
+use super::Verified;
+use crate::auth::restrictions::{AddressRange, Hours, Permissions, Restrictions, Teams};
 
 /// The claims that decide something.
 #[derive(Debug)]
 pub(super) struct Claims<'a> {
     pub(super) sub: Cow<'a, str>,
+    pub(super) jti: Cow<'a, str>,
     pub(super) iss: Cow<'a, str>,
     pub(super) aud: Cow<'a, str>,
     pub(super) exp: u64,
+    pub(super) restrictions: Restrictions,
 }
 
 impl<'a> Claims<'a> {
@@ -26,12 +32,39 @@ impl<'a> Claims<'a> {
         // RFC 7519 section 7.2: all of it is UTF-8, ignored members too.
         let payload = std::str::from_utf8(payload).ok()?;
         let Object(table) = serde_json::from_str::<Object<Table<'a>>>(payload).ok()?;
+        let teams = match table.teams {
+            None => Teams::default(),
+            Some(None) => Teams::read(Some(&Value::Null), table.user.0.is_admin),
+            Some(Some(ids)) => Teams::Listed(ids.iter().map(|id| Box::from(&**id)).collect()),
+        };
+        let restrictions = match table.scopes {
+            None => Restrictions {
+                teams,
+                ..Restrictions::default()
+            },
+            Some(Object(scopes)) => scopes.into_restrictions(teams),
+        };
         Some(Self {
             sub: table.sub,
+            jti: table.jti,
             iss: table.iss,
             aud: table.aud,
             exp: table.exp,
+            restrictions,
         })
+    }
+
+    /// What the gateway needs of them.
+    pub(super) fn into_verified(self) -> Verified {
+        Verified {
+            subject: self.sub.into(),
+            issuer: self.iss.into(),
+            expires_at_unix_s: self.exp,
+            id: Some(self.jti.into()),
+            audiences: [self.aud.into()].into(),
+            must_name_resource: false,
+            restrictions: self.restrictions,
+        }
     }
 }
 
@@ -40,47 +73,89 @@ impl<'a> Claims<'a> {
 struct Table<'a> {
     #[serde(borrow)]
     sub: Cow<'a, str>,
-    #[serde(rename = "jti")]
-    _jti: Text,
+    #[serde(borrow)]
+    jti: Cow<'a, str>,
     #[serde(borrow)]
     iss: Cow<'a, str>,
     #[serde(borrow)]
     aud: Cow<'a, str>,
     exp: u64,
-    #[serde(rename = "user")]
-    _user: Object<User>,
+    user: Object<User>,
     #[serde(rename = "token_use")]
     _token_use: Option<Text>,
     #[serde(rename = "iat")]
     _iat: Option<u64>,
-    #[serde(rename = "teams")]
-    _teams: Option<Vec<Text>>,
-    #[serde(rename = "scopes")]
-    _scopes: Option<Object<Scopes>>,
+    /// `null` is not the same as absent.
+    #[serde(borrow, default, deserialize_with = "present")]
+    teams: Option<Option<Vec<Cow<'a, str>>>>,
+    #[serde(borrow)]
+    scopes: Option<Object<Scopes<'a>>>,
+}
+
+fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]
 struct User {
     #[serde(rename = "email")]
     _email: Text,
-    #[serde(rename = "is_admin")]
-    _is_admin: bool,
+    is_admin: bool,
     #[serde(rename = "auth_provider")]
     _auth_provider: Text,
     #[serde(rename = "full_name")]
     _full_name: Option<Text>,
 }
 
+/// `scopes` of the control plane.
 #[derive(Deserialize)]
-struct Scopes {
-    #[serde(rename = "permissions")]
-    _permissions: Vec<Text>,
-    #[serde(rename = "ip_restrictions")]
-    _ip_restrictions: Vec<Text>,
-    #[serde(rename = "server_id")]
-    _server_id: Option<Text>,
-    #[serde(rename = "time_restrictions")]
-    _time_restrictions: Option<IgnoredAny>,
+pub(super) struct Scopes<'a> {
+    #[serde(borrow)]
+    permissions: Vec<Cow<'a, str>>,
+    #[serde(borrow)]
+    ip_restrictions: Vec<Cow<'a, str>>,
+    #[serde(borrow)]
+    server_id: Option<Cow<'a, str>>,
+    time_restrictions: Option<Value>,
+}
+
+impl Scopes<'_> {
+    /// What they restrict a token to; an empty list restricts nothing.
+    fn into_restrictions(self, teams: Teams) -> Restrictions {
+        let permissions = match self.permissions.is_empty() {
+            true => Permissions::All,
+            false => Permissions::listed(self.permissions.iter().map(|name| &**name)),
+        };
+        let ranges = self.ip_restrictions.iter();
+        // One that cannot be read lets nobody in, and is one all the same.
+        let ranges: Box<[AddressRange]> = ranges
+            .filter_map(|text| AddressRange::parse(text))
+            .collect();
+        Restrictions {
+            permissions,
+            server_id: self
+                .server_id
+                .filter(|id| !id.is_empty())
+                .map(|id| id.into()),
+            addresses: (!self.ip_restrictions.is_empty()).then_some(ranges),
+            hours: self
+                .time_restrictions
+                .as_ref()
+                .map_or_else(Hours::default, Hours::read),
+            teams,
+        }
+    }
+
+    /// The same of a token whose claims are no table: `None` when it is not this object.
+    pub(super) fn read(claim: &Value, teams: Teams) -> Option<Restrictions> {
+        let text = claim.to_string();
+        let Object(scopes) = serde_json::from_str::<Object<Scopes<'_>>>(&text).ok()?;
+        Some(scopes.into_restrictions(teams))
+    }
 }
 
 /// A JSON string whose content is not needed. Zero-sized, so a `Vec` of it never allocates.

@@ -208,7 +208,9 @@ impl BackendConfig {
             Transport::StreamableHttp | Transport::Sse => check_url(&self.url).is_ok(),
             Transport::Stdio => self.stdio.is_some(),
         };
-        is_reachable && self.auth.as_ref().is_none_or(|auth| auth.check().is_ok())
+        is_reachable
+            && self.check_credential_mode().is_ok()
+            && self.auth.as_ref().is_none_or(|auth| auth.check().is_ok())
     }
 
     fn check(&self, path: &str, findings: &mut Vec<Finding>) {
@@ -252,6 +254,7 @@ impl BackendConfig {
                 .collect();
             findings.extend(auth.findings(&format!("{path}.auth"), &named));
         }
+        findings.extend(self.credential_mode_findings(path));
         self.check_alias_map(path, findings);
     }
 

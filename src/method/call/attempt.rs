@@ -33,7 +33,7 @@ use crate::{
     shard_state::ShardState,
     stateless::bridge::CALL_PATIENCE,
     upstream::{
-        CallFault, Exchange,
+        CallFault, Exchange, FromClient,
         exchange::{Manner, Repeat},
         log_level, open, request,
         say::Listener,
@@ -160,7 +160,7 @@ impl Attempt<'_, '_> {
         if let Either::Left((outcome, _)) = select(&mut exchange, pin!(flow.client_left())).await {
             return outcome;
         }
-        taken::abandon(self.shard, self.entry, self.caller.request.head_bytes());
+        taken::abandon(self.shard, self.entry, self.client());
         exchange.await
     }
 
@@ -220,7 +220,7 @@ impl Attempt<'_, '_> {
             client_id: id_of(self.caller, self.message),
             upstream_id: &upstream_id,
             entry: self.entry,
-            client_head: self.caller.request.head_bytes(),
+            client: self.client(),
             knows_extensions: self.knows_extensions(),
             is_private: !self.caller.principal.anonymous,
             log_level: self.log_level(),
@@ -232,6 +232,11 @@ impl Attempt<'_, '_> {
             .borrow_mut()
             .record(micros(started), upstream_us);
         result
+    }
+
+    /// What backends may get of the caller's.
+    fn client(&self) -> FromClient<'_> {
+        FromClient::of(self.caller.request, &self.caller.principal)
     }
 
     /// Whether its client said that it knows extensions.
@@ -294,7 +299,7 @@ impl Attempt<'_, '_> {
         http.extend_from_slice(&open.head);
         let length = edits.applied_len(body.len());
         let backend = &host.backends[self.route.backend];
-        let client_head = self.caller.request.head_bytes();
+        let client = self.client();
         if open.version.is_stateless() {
             let own = open.mirrored.of(&self.route.original);
             let is_tool = self.method == b"tools/call";
@@ -304,9 +309,9 @@ impl Attempt<'_, '_> {
                 params: own.as_deref().filter(|_| is_tool).unwrap_or_default(),
                 arguments: self.message.arguments.map(|span| span.slice(body)),
             };
-            request::finish_mirrored_head(&mut http, length, &mirror, backend, client_head);
+            request::finish_mirrored_head(&mut http, length, &mirror, backend, client);
         } else {
-            request::finish_head(&mut http, length, backend, client_head);
+            request::finish_head(&mut http, length, backend, client);
         }
         edits.apply(&mut http, body);
         http

@@ -12,7 +12,7 @@ use crate::{
     shard_state::ShardState,
     stateless::bridge::{self, Bridged},
     upstream::{
-        CallFault,
+        CallFault, FromClient,
         discover::{self, Era},
     },
 };
@@ -42,9 +42,9 @@ impl<'a> Way<'a> {
         }
         let id = crate::method::id_of(caller, message);
         let backend = &caller.host.backends[index];
-        let client_head = caller.request.head_bytes();
+        let client = FromClient::of(caller.request, &caller.principal);
         let patience = shard.upstream.limits.first_byte;
-        match discover::era(shard, backend, client_head, patience).await {
+        match discover::era(shard, backend, client, patience).await {
             Ok(Era::Stateless(open)) => Ok(Some(Self::Stateless(session, open))),
             Ok(Era::Sessions) if bridge::allows(backend, tool) => {
                 match Box::pin(Bridged::open(

@@ -19,7 +19,7 @@ use crate::{
     shard_state::ShardState,
     stateless::bridge::{BridgeFault, Bridged, NOBODY},
     upstream::{
-        CallFault,
+        CallFault, FromClient,
         exchange::{Manner, Repeat},
         open, request,
         rpc::Answer,
@@ -363,6 +363,7 @@ impl Lister<'_, '_> {
             return Ok(None);
         }
         let backend = &self.caller.host.backends[index];
+        backend.admit(&self.caller.principal)?;
         let upstream_id = link.next_id();
         let id = upstream_id.to_string();
         let method = self.family.method();
@@ -384,12 +385,12 @@ impl Lister<'_, '_> {
         }
         body.push(b'}');
         let mut http = open.head.to_vec();
-        let client_head = self.caller.request.head_bytes();
+        let client = FromClient::of(self.caller.request, &self.caller.principal);
         if is_stateless {
             let mirror = request::Mirror::of_method(method.as_bytes());
-            request::finish_mirrored_head(&mut http, body.len(), &mirror, backend, client_head);
+            request::finish_mirrored_head(&mut http, body.len(), &mirror, backend, client);
         } else {
-            request::finish_head(&mut http, body.len(), backend, client_head);
+            request::finish_head(&mut http, body.len(), backend, client);
         }
         http.extend_from_slice(&body);
         let manner = Manner {
