@@ -47,6 +47,8 @@ mod restrictions;
 mod revoked;
 #[path = "oauth/scopes.rs"]
 mod scopes;
+#[path = "oauth/stateless.rs"]
+mod stateless;
 
 use issuer::Issuer;
 use serde_json::json;
