@@ -337,7 +337,11 @@ mod tests {
         let info = &own["_meta"]["io.modelcontextprotocol/clientInfo"];
         assert_eq!(info["name"], "shardgate");
         let able = &own["_meta"]["io.modelcontextprotocol/clientCapabilities"];
-        assert!(["elicitation", "roots", "sampling"].iter().all(|kind| able[kind].is_object()));
+        assert!(
+            ["elicitation", "roots", "sampling"]
+                .iter()
+                .all(|kind| able[kind].is_object())
+        );
     }
 
     #[test]

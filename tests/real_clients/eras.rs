@@ -109,7 +109,10 @@ fn go_every_way(visit: impl Fn(Era, &str, &str)) {
         let after = counted();
         let [sessions, stateless, bridged] =
             std::array::from_fn(|index| after[index] - before[index]);
-        let told = format!("{era:?} at {}: {sessions}, {stateless}, {bridged}", host.name);
+        let told = format!(
+            "{era:?} at {}: {sessions}, {stateless}, {bridged}",
+            host.name
+        );
         assert_eq!(sessions > 0, with_sessions, "{told}");
         if with_sessions {
             // Each client that asks first asks once.
