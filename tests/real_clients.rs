@@ -21,8 +21,12 @@ mod back_to_back;
 mod canaries;
 #[path = "real_clients/counters.rs"]
 mod counters;
+#[path = "real_clients/eras.rs"]
+mod eras;
 #[path = "real_clients/faults.rs"]
 mod faults;
+#[path = "real_clients/rmcp_client.rs"]
+mod rmcp_client;
 #[path = "real_clients/servers.rs"]
 mod servers;
 #[path = "real_clients/stage.rs"]

@@ -41,11 +41,15 @@ pub struct Asker<'a> {
     pub log_level: Option<&'a str>,
 }
 
+/// What the gateway says it can do when it asks for itself: whatever a client may turn out to be
+/// able to do. What it learns so is for all clients, and a call names its own client's.
+const OWN_CAPABILITIES: &[u8] = br#"{"elicitation":{"form":{},"url":{}},"roots":{},"sampling":{}}"#;
+
 /// Appends a member `_meta` by which the gateway itself asks.
 pub fn own_meta(out: &mut Vec<u8>) {
     let asker = Asker {
         info: None,
-        capabilities: b"{}",
+        capabilities: OWN_CAPABILITIES,
         log_level: None,
     };
     out.extend_from_slice(b"\"_meta\":{");
@@ -332,6 +336,12 @@ mod tests {
         let own: serde_json::Value = serde_json::from_slice(&own).unwrap();
         let info = &own["_meta"]["io.modelcontextprotocol/clientInfo"];
         assert_eq!(info["name"], "shardgate");
+        let able = &own["_meta"]["io.modelcontextprotocol/clientCapabilities"];
+        assert!(
+            ["elicitation", "roots", "sampling"]
+                .iter()
+                .all(|kind| able[kind].is_object())
+        );
     }
 
     #[test]

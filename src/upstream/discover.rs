@@ -158,17 +158,19 @@ fn ask_once(shard: &Rc<ShardState>, backend: &Backend, client: FromClient<'_>) -
         .discoveries
         .set(backend, State::Asking(event.clone()));
     let id = backend.target.next_id().to_string();
-    let request = discover_request(backend, &id, client);
+    let again = backend.target.next_id().to_string();
+    let requests = [id, again].map(|id| (discover_request(backend, &id, client), id));
     let head = request::post_head(backend, None, Some(Version::V2026_07_28));
     let place = DiscoveryPlace::of(backend);
     let is_fixed = backend.protocol == BackendProtocol::Stateless;
     let shard = shard.clone();
     spawn(async move {
-        let outcome = ask(&shard, &asking.target, request, &id).await;
+        let outcome = ask_twice(&shard, &asking.target, requests).await;
         let state = match outcome {
             Ok(Verdict::Stateless(answer)) => known_stateless(&answer, head),
             Ok(Verdict::Sessions) if is_fixed => State::Failed(CallFault::Revision),
             Ok(Verdict::Sessions) => State::Known(Era::Sessions, now_ms() + LEGACY_MS),
+            Ok(Verdict::Refused) => State::Failed(CallFault::Revision),
             Err(fault) => State::Failed(fault),
         };
         asking.settle(&place, state);
@@ -217,6 +219,21 @@ fn discover_request(backend: &Backend, id: &str, client: FromClient<'_>) -> Vec<
 enum Verdict {
     Stateless(Answer),
     Sessions,
+    /// It would not serve the revision, and named it as one that it serves.
+    Refused,
+}
+
+/// Asks, and once more if the backend contradicts itself: a client retries with a revision that was
+/// named to it, and there is no other to choose (mcp.md 2.4).
+async fn ask_twice(
+    shard: &Rc<ShardState>,
+    target: &Rc<Target>,
+    [first, second]: [(Vec<u8>, String); 2],
+) -> Result<Verdict, CallFault> {
+    match ask(shard, target, first.0, &first.1).await {
+        Ok(Verdict::Refused) => ask(shard, target, second.0, &second.1).await,
+        outcome => outcome,
+    }
 }
 
 async fn ask(
@@ -305,6 +322,9 @@ fn judge_code(code: i64, error: Option<&[u8]>) -> Result<Verdict, CallFault> {
                 Some(json::member(data, "supported")?.slice(data))
             });
             let supported = supported.unwrap_or(b"[]");
+            if lists(supported, STATELESS) {
+                return Ok(Verdict::Refused);
+            }
             let mut known = Version::WITH_SESSIONS.iter();
             match known.any(|version| lists(supported, version.name())) {
                 true => Ok(Verdict::Sessions),
@@ -365,6 +385,9 @@ mod tests {
         let newer = r#"{"supported":["2027-01-01"],"requested":"2026-07-28"}"#;
         assert_eq!(judged(-32022, newer), Err(CallFault::Revision));
         assert_eq!(judged(-32022, "null"), Err(CallFault::Revision));
+        // One that also names this revision is asked once more, whatever else it names.
+        let both = r#"{"supported":["2025-11-25","2026-07-28"],"requested":"2026-07-28"}"#;
+        assert_eq!(judged(-32022, both), Ok(false));
         for code in [-32020, -32021] {
             assert_eq!(judged(code, "null"), Err(CallFault::Revision));
         }

@@ -108,7 +108,10 @@ fn start(
                 listen::start(&shard, &session);
             }
             Err(Unopened { fault, left_behind }) => {
-                shard.numbers.backend_open_failed.add(1);
+                // That a backend has sessions is something to know, and none has failed.
+                if fault != CallFault::NotStateless {
+                    shard.numbers.backend_open_failed.add(1);
+                }
                 opening.settle(Err(fault));
                 if let Some((id, version)) = left_behind {
                     end(&shard, backend, Some(&id), version, &session.voice()).await;

@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 
 import * as touring from './tour.mjs';
+import { placesOf, visit } from './visit.mjs';
 
 /** Folder that scripts/peers fills; the same rule as there. */
 export const peersHome = join(
@@ -22,7 +23,7 @@ export const peersHome = join(
 /** `require` that finds the packages of scripts/peers, which live outside the tree. */
 export const peerRequire = createRequire(join(peersHome, 'package.json'));
 
-const modes = ['counter', 'list', 'echo', 'back-to-back', 'tour'];
+const modes = ['counter', 'list', 'echo', 'back-to-back', 'tour', 'visit'];
 const eras = ['legacy', 'auto', 'modern'];
 
 /** The command line; the same options for every driver. */
@@ -38,6 +39,7 @@ export function readOptions() {
             concurrency: { type: 'string', default: '4' },
             'in-flight': { type: 'string', default: '1' },
             tool: { type: 'string' },
+            at: { type: 'string' },
             'fresh-connections': { type: 'boolean', default: false },
             'timeout-ms': { type: 'string', default: '30000' },
             'deadline-ms': { type: 'string', default: '300000' },
@@ -60,6 +62,7 @@ export function readOptions() {
         calls: count('calls'),
         concurrency: count('concurrency'),
         inFlight: count('in-flight'),
+        places: placesOf(values.at),
         tool: values.tool ?? (values.mode === 'counter' ? 'increment' : 'echo'),
         freshConnections: values['fresh-connections'],
         timeoutMs: count('timeout-ms'),
@@ -234,6 +237,16 @@ async function exercise(report, options, session, index) {
             attempt(`session ${index} tour ${call}`, async () => {
                 const { client, callTool, updates } = session;
                 await touring.tour(client, callTool, updates, ['a-', 'b-'][call % 2]);
+                report.calls += 1;
+            }),
+        );
+        return;
+    }
+    if (options.mode === 'visit') {
+        await inParallel(options.calls, options.inFlight, (call) =>
+            attempt(`session ${index} visit ${call}`, async () => {
+                const { client, callTool } = session;
+                for (const place of options.places) await visit(client, callTool, place);
                 report.calls += 1;
             }),
         );

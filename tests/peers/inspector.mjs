@@ -18,6 +18,7 @@ import {
     readOptions,
     watchDeadline,
 } from './driver.mjs';
+import { check } from './visit.mjs';
 
 const modules = join(peersHome, 'node_modules');
 const options = readOptions();
@@ -111,6 +112,19 @@ const steps = {
         const sent = `s${session}-c${index}-\u00e9`;
         const text = textOf(await timed(...call, ...(await echoInput(sent))));
         if (!text.includes(sent)) throw new Error('the echo is of something else');
+    },
+    // The command line does not print progress: the call only has to survive it.
+    visit: async () => {
+        for (const place of options.places) {
+            const input = ['--tool-args-json', JSON.stringify(place.arguments)];
+            const [{ tools }, called, { contents }, prompted] = await Promise.all([
+                timed('--method', 'tools/list'),
+                timed('--method', 'tools/call', '--tool-name', place.tool, ...input),
+                timed('--method', 'resources/read', '--uri', place.resource),
+                timed('--method', 'prompts/get', '--prompt-name', place.prompt),
+            ]);
+            check(place, { tools, called, contents, prompted });
+        }
     },
 };
 

@@ -19,6 +19,7 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from tour import Tour
+from visit import places_of
 
 ERAS = {"legacy": "legacy", "auto": "auto", "modern": "2026-07-28"}
 
@@ -226,6 +227,16 @@ class Run:
 
         await self.lanes(self.options.calls, self.options.in_flight, f"{where} tour", call)
 
+    async def visit(self, client: Client, where: str) -> None:
+        """Mode visit: lists, calls with progress, reads and gets at every place."""
+
+        async def call(_index: int) -> None:
+            for place in places_of(self.options.at):
+                await place.visit(client)
+            self.report["calls"] += 1
+
+        await self.lanes(self.options.calls, self.options.in_flight, f"{where} visit", call)
+
     async def session(self, index: int) -> None:
         """One session from the handshake to its DELETE."""
         modes = {
@@ -233,6 +244,7 @@ class Run:
             "list": self.list,
             "echo": self.echo,
             "back-to-back": self.echo,
+            "visit": self.visit,
         }
         async with self.http_client() as http_client:
             transport = streamable_http_client(self.options.url, http_client=http_client)
@@ -296,15 +308,15 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", required=True)
     parser.add_argument("--token")
-    parser.add_argument(
-        "--mode", default="counter", choices=["counter", "list", "echo", "back-to-back", "tour"]
-    )
+    modes = ["counter", "list", "echo", "back-to-back", "tour", "visit"]
+    parser.add_argument("--mode", default="counter", choices=modes)
     parser.add_argument("--era", default="legacy", choices=list(ERAS))
     parser.add_argument("--sessions", type=count, default=1)
     parser.add_argument("--calls", type=count, default=10)
     parser.add_argument("--concurrency", type=count, default=4)
     parser.add_argument("--in-flight", type=count, default=1)
     parser.add_argument("--tool")
+    parser.add_argument("--at", default="")
     parser.add_argument("--fresh-connections", action="store_true")
     parser.add_argument("--timeout-ms", type=count, default=30_000)
     parser.add_argument("--deadline-ms", type=count, default=300_000)
