@@ -66,7 +66,7 @@ pub fn compare(options: CompareOptions) -> Result<Outcome, CompareFault> {
     fs::create_dir_all(&folder)?;
     // Thousands of connections are held at a time; who has fewer descriptors is told by the rows.
     let _ = ::shards::topology::raise_descriptor_limit();
-    let backends = Backends::start(options.load_cpu)?;
+    let backends = Backends::start(options.load_cpu, &Case::ALL)?;
     let mut bench = Bench {
         options,
         folder,
@@ -131,6 +131,8 @@ impl Bench {
             program: &program,
             driver,
             cpus,
+            shards: cpus.len(),
+            under: &[],
         };
         let started = Contestant::gateway(&self.folder, &plan, backends);
         self.admit(label, started)

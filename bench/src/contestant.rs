@@ -18,6 +18,9 @@ pub use gateway::GatewayPlan;
 /// Time a contestant has until it takes connections.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
+/// Progress notifications ahead of a reply, where there are any.
+pub const PROGRESS_COUNT: u32 = 3;
+
 /// What is asked of a contestant, by the backend behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Case {
@@ -27,6 +30,8 @@ pub enum Case {
     Large,
     /// One event of 200 bytes.
     Stream,
+    /// Three progress notifications, then an event of 200 bytes.
+    Progress,
     /// Two backends behind one endpoint.
     Pair,
     /// Five backends with 50 tools each behind one endpoint.
@@ -34,7 +39,7 @@ pub enum Case {
 }
 
 impl Case {
-    /// The cases with a backend of their own, which are measured by calls.
+    /// The cases that contestants are compared by, by calls.
     pub const ALL: [Self; 3] = [Self::Small, Self::Large, Self::Stream];
 
     /// Name in paths and reports.
@@ -43,6 +48,7 @@ impl Case {
             Self::Small => "json200",
             Self::Large => "json16k",
             Self::Stream => "sse200",
+            Self::Progress => "progress",
             Self::Pair => "pair",
             Self::Five => "five",
         }
@@ -52,28 +58,32 @@ impl Case {
     pub fn bytes(self) -> usize {
         match self {
             Self::Large => 16 * 1024,
-            Self::Small | Self::Stream | Self::Pair | Self::Five => 200,
+            Self::Small | Self::Stream | Self::Progress | Self::Pair | Self::Five => 200,
         }
     }
 }
 
-/// The backends of all cases, in this process, on one core.
+/// Backends, one for a case, in this process, on one core.
 pub struct Backends {
     running: Vec<(Case, Backend)>,
 }
 
 impl Backends {
-    /// Starts one for each case on core `cpu`.
-    pub fn start(cpu: usize) -> Result<Self, BackendFault> {
+    /// Starts one for each of the cases on core `cpu`.
+    pub fn start(cpu: usize, cases: &[Case]) -> Result<Self, BackendFault> {
         let mut running = Vec::new();
-        for case in Case::ALL {
+        for case in cases.iter().copied() {
             let backend = Backend::start(BackendOptions {
                 cpus: Some(vec![cpu]),
                 name: case.name().to_owned(),
-                reply: if case == Case::Stream {
-                    ReplyKind::Sse
+                reply: match case {
+                    Case::Stream | Case::Progress => ReplyKind::Sse,
+                    Case::Small | Case::Large | Case::Pair | Case::Five => ReplyKind::Json,
+                },
+                progress_count: if case == Case::Progress {
+                    PROGRESS_COUNT
                 } else {
-                    ReplyKind::Json
+                    0
                 },
                 payload_bytes: Some(case.bytes()),
                 ..BackendOptions::default()
@@ -97,6 +107,14 @@ impl Backends {
             .iter()
             .map(|(case, backend)| (*case, backend.address()))
             .collect()
+    }
+
+    /// Ends all of them.
+    pub fn stop(self) {
+        for (_, backend) in self.running {
+            // Shards that died are no matter of who is done with them.
+            let _ = backend.stop();
+        }
     }
 
     /// Two backends that answer at once, for one endpoint.

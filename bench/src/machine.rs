@@ -24,7 +24,7 @@ pub fn describe(gateway: &Path, backend_driver: &str, test_cpu: usize, load_cpu:
 }
 
 /// The first line a program says about its version, on either stream.
-fn version_of(program: &Path, argument: &str) -> Option<String> {
+pub(crate) fn version_of(program: &Path, argument: &str) -> Option<String> {
     let output = Command::new(program).arg(argument).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
     Some(String::from_utf8_lossy(&text).lines().next()?.to_owned())

@@ -6,9 +6,11 @@
 use std::{
     fs, io,
     path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
 };
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// CPU time used so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -79,6 +81,25 @@ impl Process {
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end (SIGTERM) and waits until it has. Past `limit` it is an error, and the
+    /// process still runs.
+    pub fn end(&mut self, limit: Duration) -> io::Result<ExitStatus> {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let id = id.ok_or_else(|| io::Error::other("the process has no number"))?;
+        kill_process(id, Signal::TERM)?;
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the process did not end when it was asked to",
+        ))
     }
 
     /// CPU time of it and its children.
@@ -226,6 +247,21 @@ mod tests {
         };
         assert!((time.user_ns() - 250.0).abs() < 1e-9);
         assert!(CpuTime::default().user_ns().abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_is_asked_to_end_may_say_how_it_went() {
+        let log = std::env::temp_dir().join(format!("bench-ending-{}", std::process::id()));
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done"]);
+        let mut process = Process::start(command, None, &log, None).unwrap();
+        while !fs::read_to_string(&log).unwrap().contains("ready") {
+            assert!(process.is_running());
+            std::thread::yield_now();
+        }
+        let status = process.end(Duration::from_secs(60)).unwrap();
+        assert_eq!(status.code(), Some(7));
+        fs::remove_file(log).unwrap();
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Bench {
                 }
                 Case::Large => self.outcome.reach("V3", against_nginx(URING)),
                 Case::Stream => self.outcome.reach("V4", against_nginx(URING)),
-                Case::Pair | Case::Five => {}
+                Case::Progress | Case::Pair | Case::Five => {}
             }
             self.outcome
                 .keep(format!("{}, {CONNECTIONS} connections", case.name()), rows);
