@@ -1,7 +1,9 @@
 //! Who is compared: no gateway, nginx, the gateway. Each is started once and stays up.
 
 mod gateway;
+mod haproxy;
 mod nginx;
+mod peer;
 
 use std::{
     fs, io,
@@ -14,6 +16,9 @@ use loadgen::backend::{Backend, BackendFault, BackendOptions, ReplyKind};
 
 use crate::{plain::Endpoint, process::Process};
 pub use gateway::GatewayPlan;
+pub(crate) use haproxy::PROGRAM as HAPROXY;
+pub(crate) use nginx::PROGRAM as NGINX;
+pub use peer::{Peer, PeerFault};
 
 /// Time a contestant has until it takes connections.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -69,11 +74,14 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// Starts one for each of the cases on core `cpu`.
-    pub fn start(cpu: usize, cases: &[Case]) -> Result<Self, BackendFault> {
+    /// Starts one for each of the cases on core `cpu`, at ports in a row from `port` on, or where
+    /// there is room.
+    pub fn start(cpu: usize, cases: &[Case], port: Option<u16>) -> Result<Self, BackendFault> {
         let mut running = Vec::new();
-        for case in cases.iter().copied() {
+        for (index, case) in (0_u16..).zip(cases.iter().copied()) {
+            let port = port.map_or(0, |port| port.saturating_add(index));
             let backend = Backend::start(BackendOptions {
+                address: ([127, 0, 0, 1], port).into(),
                 cpus: Some(vec![cpu]),
                 name: case.name().to_owned(),
                 reply: match case {
@@ -134,6 +142,9 @@ pub enum Absence {
     /// It cannot be prepared or started.
     #[error("cannot be started: {0}")]
     Start(#[from] io::Error),
+    /// There is no process of this number.
+    #[error("there is no process {0}")]
+    NoProcess(u32),
     /// It ended, or did not listen in time; what it said last.
     #[error("did not come up: {0}")]
     NotUp(String),
@@ -143,14 +154,16 @@ pub enum Absence {
 #[derive(Debug)]
 pub struct Contestant {
     /// Name in tables.
-    pub label: &'static str,
-    /// Its process; `None` when the backend is called directly.
+    pub label: String,
+    /// Its process; `None` when the backend is called directly, or nobody said which it is.
     pub process: Option<Process>,
     /// Its admin listener.
     pub admin: Option<SocketAddr>,
-    /// Bearer token it wants.
-    pub token: Option<String>,
-    endpoints: Vec<(Case, SocketAddr, String)>,
+    /// Further header lines it wants.
+    pub headers: Vec<String>,
+    /// The name under which it has the backend's tool; `None`: the backend's own.
+    pub tool: Option<String>,
+    endpoints: Vec<(Case, Endpoint)>,
 }
 
 impl Contestant {
@@ -158,13 +171,18 @@ impl Contestant {
     pub fn direct(backends: &[(Case, SocketAddr)]) -> Self {
         let endpoints = backends
             .iter()
-            .map(|(case, address)| (*case, *address, "/mcp".to_owned()))
+            .map(|(case, address)| (*case, Endpoint::new(*address, "/mcp", None)))
             .collect();
+        Self::new("direct", None, endpoints)
+    }
+
+    fn new(label: &str, process: Option<Process>, endpoints: Vec<(Case, Endpoint)>) -> Self {
         Self {
-            label: "direct",
-            process: None,
+            label: label.to_owned(),
+            process,
             admin: None,
-            token: None,
+            headers: Vec::new(),
+            tool: None,
             endpoints,
         }
     }
@@ -178,6 +196,20 @@ impl Contestant {
         nginx::start(folder, cpu, backends)
     }
 
+    /// HAProxy on core `cpu`.
+    pub fn haproxy(
+        folder: &Path,
+        cpu: usize,
+        backends: &[(Case, SocketAddr)],
+    ) -> Result<Self, Absence> {
+        haproxy::start(folder, cpu, backends)
+    }
+
+    /// A gateway that somebody else has started.
+    pub fn peer(peer: &Peer) -> Result<Self, Absence> {
+        peer.contestant()
+    }
+
     /// The gateway as `plan` says.
     pub fn gateway(
         folder: &Path,
@@ -189,12 +221,8 @@ impl Contestant {
 
     /// Where a case is served.
     pub fn endpoint(&self, case: Case) -> Option<Endpoint> {
-        let (_, address, path) = self.endpoints.iter().find(|(known, _, _)| *known == case)?;
-        Some(Endpoint {
-            address: *address,
-            path: path.clone(),
-            token: self.token.clone(),
-        })
+        let (_, endpoint) = self.endpoints.iter().find(|(known, _)| *known == case)?;
+        Some(endpoint.clone())
     }
 }
 

@@ -127,14 +127,9 @@ pub fn count(options: &CountOptions, input: Input) -> Result<f64, CountFault> {
 }
 
 /// One run of the gateway, from start to end: its instructions.
-fn run(
-    options: &CountOptions,
-    folder: &Path,
-    input: Input,
-    calls: u32,
-) -> Result<u64, CountFault> {
+fn run(options: &CountOptions, folder: &Path, input: Input, calls: u32) -> Result<u64, CountFault> {
     let cpu = options.cpu;
-    let backends = talk::when_idle(cpu, || Backends::start(cpu, &[input.case()]))
+    let backends = talk::when_idle(cpu, || Backends::start(cpu, &[input.case()], None))
         .map_err(CountFault::Prepare)??;
     let counts = options
         .keep

@@ -30,9 +30,26 @@ pub struct Endpoint {
     pub path: String,
     /// Bearer token.
     pub token: Option<String>,
+    /// The `Host` header.
+    pub authority: String,
 }
 
 impl Endpoint {
+    /// An endpoint that is called by its address.
+    pub fn new(address: SocketAddr, path: impl Into<String>, token: Option<String>) -> Self {
+        Self {
+            address,
+            path: path.into(),
+            token,
+            authority: address.to_string(),
+        }
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("http://{}{}", self.authority, self.path)
+    }
+
     /// Opens a session over a new connection; both are given back. One write, one reply.
     pub fn initialize(&self) -> io::Result<(TcpStream, String)> {
         let mut stream = connect(self.address)?;
@@ -78,7 +95,7 @@ impl Endpoint {
         let (headers, token) = (session_headers(session), self.authorization());
         let request = format!(
             "GET {} HTTP/1.1\r\nhost: {}\r\naccept: text/event-stream\r\n{token}{headers}\r\n",
-            self.path, self.address
+            self.path, self.authority
         );
         stream.write_all(request.as_bytes())?;
         let mut bytes = Vec::new();
@@ -115,7 +132,7 @@ impl Endpoint {
              content-type: application/json\r\n{authorization}{headers}\
              content-length: {}\r\n\r\n{body}",
             self.path,
-            self.address,
+            self.authority,
             body.len()
         );
         stream.write_all(request.as_bytes())?;
@@ -188,11 +205,8 @@ mod tests {
                 ..BackendOptions::default()
             };
             let backend = Backend::start(options).unwrap();
-            let endpoint = Endpoint {
-                address: backend.address(),
-                path: "/mcp".to_owned(),
-                token: None,
-            };
+            let endpoint = Endpoint::new(backend.address(), "/mcp", None);
+            assert_eq!(endpoint.url(), format!("http://{}/mcp", backend.address()));
             let (_first, session) = endpoint.initialize().unwrap();
             endpoint.connect_and_ping(&session).unwrap();
             let fault = endpoint.connect_and_ping("nope").unwrap_err();

@@ -12,7 +12,7 @@ use crate::{
         budget::{Budget, Standing},
         callgrind, count,
     },
-    machine,
+    machine::{Facts, version_of},
 };
 
 /// An input takes more than its budget.
@@ -158,8 +158,10 @@ fn attempt(arguments: &InstructionsArguments, valgrind: &str) -> Result<ExitCode
         record(arguments, budget.as_ref(), &counted, valgrind)?;
     }
     if arguments.json {
-        let machine = machine::describe(&options.gateway, options.driver, options.cpu, options.cpu);
-        println!("{}", to_json(budget.as_ref(), &counted, valgrind, machine));
+        let mut facts = Facts::here(&options.gateway);
+        facts.add("valgrind", valgrind);
+        facts.add("driver", options.driver);
+        println!("{}", to_json(budget.as_ref(), &counted, facts.to_json()));
     } else {
         print!("{}", to_text(budget.as_ref(), &counted));
     }
@@ -182,7 +184,7 @@ fn record(
     counted: &[(Input, f64)],
     valgrind: &str,
 ) -> Result<(), String> {
-    let compiler = machine::version_of("rustc".as_ref(), "--version");
+    let compiler = version_of("rustc".as_ref(), "--version");
     let recorded_with = format!(
         "{}, {valgrind}, {}",
         compiler.unwrap_or_else(|| "an unknown compiler".to_owned()),
@@ -231,12 +233,7 @@ fn to_text(budget: Option<&Budget>, counted: &[(Input, f64)]) -> String {
     text
 }
 
-fn to_json(
-    budget: Option<&Budget>,
-    counted: &[(Input, f64)],
-    valgrind: &str,
-    machine: Value,
-) -> Value {
+fn to_json(budget: Option<&Budget>, counted: &[(Input, f64)], machine: Value) -> Value {
     let mut inputs = Map::new();
     for (input, count) in counted {
         let standing = budget.map(|budget| budget.standing(*input, *count));
@@ -250,7 +247,7 @@ fn to_json(
         });
         inputs.insert(input.name().to_owned(), row);
     }
-    json!({"inputs": inputs, "valgrind": valgrind, "machine": machine})
+    json!({"inputs": inputs, "machine": machine})
 }
 
 #[cfg(test)]
@@ -267,9 +264,16 @@ mod tests {
     #[test]
     fn command_lines() {
         let parse = |line: &str| Probe::try_parse_from(line.split(' '));
-        let arguments = parse("x --only json200,forwarded --check").unwrap().arguments;
+        let arguments = parse("x --only json200,forwarded --check")
+            .unwrap()
+            .arguments;
         assert_eq!(arguments.only, [Input::Small, Input::Forwarded]);
-        for line in ["x --only json", "x --check --record", "x --calls 1", "x --io-driver kqueue"] {
+        for line in [
+            "x --only json",
+            "x --check --record",
+            "x --calls 1",
+            "x --io-driver kqueue",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }
@@ -279,7 +283,11 @@ mod tests {
         let budget = Budget {
             margin_percent: 3.0,
             recorded_with: "a compiler".to_owned(),
-            instructions: [("json200".to_owned(), 20_000), ("json16k".to_owned(), 30_000)].into(),
+            instructions: [
+                ("json200".to_owned(), 20_000),
+                ("json16k".to_owned(), 30_000),
+            ]
+            .into(),
         };
         let counted = [
             (Input::Small, 22_000.0),
@@ -288,11 +296,17 @@ mod tests {
         ];
         let text = to_text(Some(&budget), &counted);
         let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
-        assert!(row("json200").ends_with("20600  ABOVE: 10.0 % more than was recorded"), "{text}");
-        assert!(row("json16k").contains("10.0 % less than was recorded"), "{text}");
+        assert!(
+            row("json200").ends_with("20600  ABOVE: 10.0 % more than was recorded"),
+            "{text}"
+        );
+        assert!(
+            row("json16k").contains("10.0 % less than was recorded"),
+            "{text}"
+        );
         assert!(row("progress").ends_with("1          -"), "{text}");
         assert!(row("V9").ends_with("22000 (goal 20000)"), "{text}");
-        let json = to_json(Some(&budget), &counted, "valgrind-3", Value::Null);
+        let json = to_json(Some(&budget), &counted, Value::Null);
         let above = json["inputs"]["json200"]["above_percent"].as_f64().unwrap();
         assert!((above - 10.0).abs() < 1e-6);
         assert!(json["inputs"]["json16k"]["above_percent"].is_null());

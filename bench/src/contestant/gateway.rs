@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{Absence, Case, Contestant, free_address, wait_for};
-use crate::{process::Process, token};
+use crate::{plain::Endpoint, process::Process, token};
 
 /// Secret of the bench's tokens; it guards nothing.
 const SECRET: &str = "the secret of a bench that listens on loopback only";
@@ -53,7 +53,7 @@ pub(super) fn start(
         None
     };
     let mut process = Process::start(command, cpu, &log, None)?;
-    let address = contestant.endpoints.first().map(|(_, address, _)| *address);
+    let address = contestant.endpoints.first().map(|(_, to)| to.address);
     if let Some(address) = address {
         wait_for(&mut process, address, &log)?;
     }
@@ -118,19 +118,16 @@ fn prepare(
     let now_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |now| now.as_secs());
-    let mut endpoints: Vec<(Case, SocketAddr, String)> = Vec::new();
+    let token = token::mint("bench", SECRET, now_unix_s);
+    let mut endpoints: Vec<(Case, Endpoint)> = Vec::new();
     for (case, _) in backends {
-        if endpoints.iter().all(|(known, _, _)| known != case) {
-            endpoints.push((*case, address, format!("/servers/{}/mcp", case.name())));
+        if endpoints.iter().all(|(known, _)| known != case) {
+            let path = format!("/servers/{}/mcp", case.name());
+            endpoints.push((*case, Endpoint::new(address, path, Some(token.clone()))));
         }
     }
-    let contestant = Contestant {
-        label: plan.label,
-        process: None,
-        admin: Some(admin),
-        token: Some(token::mint("bench", SECRET, now_unix_s)),
-        endpoints,
-    };
+    let mut contestant = Contestant::new(plan.label, None, endpoints);
+    contestant.admin = Some(admin);
     Ok((command, contestant))
 }
 

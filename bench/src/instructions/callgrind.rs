@@ -48,7 +48,11 @@ mod tests {
         assert_eq!(total(text), Some(4711));
         assert_eq!(total("events: Ir\nsummary: 12\n"), Some(12));
         assert_eq!(total("events: Ir Dr\ntotals: 7 8\n"), Some(7));
-        for text in ["", "events: Dr Ir\ntotals: 7 8\n", "events: Ir\ntotals: x\n"] {
+        for text in [
+            "",
+            "events: Dr Ir\ntotals: 7 8\n",
+            "events: Ir\ntotals: x\n",
+        ] {
             assert_eq!(total(text), None, "{text}");
         }
     }

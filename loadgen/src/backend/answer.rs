@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(usize::from_str_radix(size, 16).unwrap(), event.len());
         assert!(event.contains(r#""progressToken":7,"progress":1,"total":2}"#));
         // JSON has no room for what goes ahead.
-        out.clear();
+        let mut out = Vec::new();
         write_reply(&mut out, ReplyKind::Json, "", &notes, b"{}");
         assert!(out.ends_with(b"content-length: 2\r\n\r\n{}"));
     }

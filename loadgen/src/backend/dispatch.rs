@@ -479,7 +479,10 @@ mod tests {
         };
         let body = call(r#""_meta":{"progressToken":"p"},"#);
         let at = |part: &str| body.find(part).unwrap();
-        let steps = [r#""progressToken":"p","progress":1,"total":2}"#, r#""progress":2,"#];
+        let steps = [
+            r#""progressToken":"p","progress":1,"total":2}"#,
+            r#""progress":2,"#,
+        ];
         assert!(at(steps[0]) < at(steps[1]) && at(steps[1]) < at(r#""id":1,"result":"#));
         for meta in ["", r#""_meta":{},"#] {
             assert!(!call(meta).contains("progress"), "{meta}");
