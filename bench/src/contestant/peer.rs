@@ -99,7 +99,7 @@ impl Peer {
         let rest = url.strip_prefix("http://").ok_or(PeerFault::Url)?;
         let (authority, path) = rest.split_at(rest.find('/').ok_or(PeerFault::Url)?);
         let port = authority.rsplit_once(':').map(|(_, port)| port);
-        if authority.contains('@') || !port.is_some_and(|port| port.parse::<u16>().is_ok()) {
+        if authority.contains('@') || port.is_none_or(|port| port.parse::<u16>().is_err()) {
             return Err(PeerFault::Url);
         }
         Ok((authority.to_owned(), path.to_owned()))
