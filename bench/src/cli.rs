@@ -1,6 +1,7 @@
 //! The `bench` command line.
 
 mod compare;
+mod engines;
 mod instructions;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -22,11 +23,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Compare direct calls, nginx and the gateway in one run. Who is absent is skipped; ends with
-    /// 3 when nothing could be measured.
+    /// Compare direct calls, nginx, HAProxy, other gateways and this one in one run. Who is absent
+    /// is skipped.
     Compare(compare::CompareArguments),
     /// Count the gateway's instructions for one `tools/call`, and hold them against the budget.
     Instructions(instructions::InstructionsArguments),
+    /// Compare a bare HTTP proxy on each engine with nginx and HAProxy: the floor under `compare`,
+    /// and which I/O driver suits this host.
+    Engines(engines::EnginesArguments),
+    /// The bare proxy itself, as `engines` starts it.
+    #[command(hide = true)]
+    Proxy(engines::ProxyArguments),
 }
 
 /// Runs the command; the first argument is the program's own name.
@@ -35,6 +42,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => match cli.command {
             Command::Compare(arguments) => compare::run(arguments),
             Command::Instructions(arguments) => instructions::run(arguments),
+            Command::Engines(arguments) => engines::run(arguments),
+            Command::Proxy(arguments) => engines::serve(&arguments),
         },
         Err(error) => {
             // Help and usage faults alike; a closed terminal is no reason to fail twice.

@@ -4,6 +4,7 @@
 //! machine does meanwhile hits all of them; a ratio is taken between samples of one cycle, and the
 //! median of the cycles is reported.
 
+mod engines;
 mod list;
 mod outcome;
 mod shards;
@@ -70,6 +71,24 @@ struct Bench {
 
 /// Measures everything asked for.
 pub fn compare(options: CompareOptions) -> Result<Outcome, CompareFault> {
+    measured(options, |bench| {
+        bench.speed();
+        bench.shards();
+        bench.list();
+        bench.size();
+    })
+}
+
+/// Measures the bare proxies on all engines.
+pub fn engines(options: CompareOptions) -> Result<Outcome, CompareFault> {
+    measured(options, Bench::engines)
+}
+
+/// Prepares, has `work` done, and notes what it was done on.
+fn measured(
+    options: CompareOptions,
+    work: impl FnOnce(&mut Bench),
+) -> Result<Outcome, CompareFault> {
     let folder = std::env::temp_dir().join(format!("bench-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     // Thousands of connections are held at a time; who has fewer descriptors is told by the rows.
@@ -83,10 +102,7 @@ pub fn compare(options: CompareOptions) -> Result<Outcome, CompareFault> {
         backends,
         outcome: Outcome::default(),
     };
-    bench.speed();
-    bench.shards();
-    bench.list();
-    bench.size();
+    work(&mut bench);
     let options = &bench.options;
     let mut facts = machine::Facts::here(&options.gateway);
     facts.add("generator_driver", bench.backends.driver());
@@ -98,6 +114,7 @@ pub fn compare(options: CompareOptions) -> Result<Outcome, CompareFault> {
     }
     bench.outcome.machine = facts.to_json();
     bench.outcome.cycles = options.cycles;
+    bench.outcome.is_debug = cfg!(debug_assertions);
     // What stays behind is small and in the system's temporary folder.
     let _ = fs::remove_dir_all(&bench.folder);
     Ok(bench.outcome)
@@ -107,6 +124,26 @@ impl Bench {
     /// Whether one of these targets is asked for.
     fn wants(&self, ids: &[&str]) -> bool {
         self.options.only.is_empty() || ids.iter().any(|id| self.options.only.contains(*id))
+    }
+
+    /// nginx and HAProxy, as far as they are installed.
+    fn plain_proxies(&mut self) -> Vec<Contestant> {
+        let backends = self.backends.addresses();
+        let cpu = self.options.test_cpu;
+        let nginx = Contestant::nginx(&self.folder, cpu, &backends);
+        let haproxy = Contestant::haproxy(&self.folder, cpu, &backends);
+        let nginx = self.admit("nginx", nginx);
+        let haproxy = self.admit("haproxy", haproxy);
+        nginx.into_iter().chain(haproxy).collect()
+    }
+
+    /// Gateways of others, as far as they run.
+    fn peers(&mut self) -> Vec<Contestant> {
+        let peers = self.options.peers.clone();
+        peers
+            .iter()
+            .filter_map(|peer| self.admit(&peer.name, Contestant::peer(peer)))
+            .collect()
     }
 
     /// A contestant, or a note that it is absent.

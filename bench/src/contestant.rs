@@ -1,5 +1,6 @@
 //! Who is compared: no gateway, nginx, the gateway. Each is started once and stays up.
 
+mod bare;
 mod gateway;
 mod haproxy;
 mod nginx;
@@ -14,7 +15,7 @@ use std::{
 
 use loadgen::backend::{Backend, BackendFault, BackendOptions, ReplyKind};
 
-use crate::{plain::Endpoint, process::Process};
+use crate::{engines::Engine, plain::Endpoint, process::Process};
 pub use gateway::GatewayPlan;
 pub(crate) use haproxy::PROGRAM as HAPROXY;
 pub(crate) use nginx::PROGRAM as NGINX;
@@ -203,6 +204,16 @@ impl Contestant {
         backends: &[(Case, SocketAddr)],
     ) -> Result<Self, Absence> {
         haproxy::start(folder, cpu, backends)
+    }
+
+    /// A bare proxy on core `cpu`: this very program, once more.
+    pub fn bare(
+        folder: &Path,
+        engine: Engine,
+        cpu: usize,
+        backends: &[(Case, SocketAddr)],
+    ) -> Result<Self, Absence> {
+        bare::start(folder, &std::env::current_exe()?, engine, cpu, backends)
     }
 
     /// A gateway that somebody else has started.

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::EXIT_NOTHING;
 use crate::{
-    compare::{CompareOptions, RATE_OF_V8, compare},
+    compare::{CompareFault, CompareOptions, Outcome, RATE_OF_V8, compare},
     contestant::Peer,
     targets::TARGETS,
 };
@@ -48,19 +48,32 @@ Exit codes: 0 measured (read the verdicts), 3 nothing could be measured.";
 #[derive(Debug, Args)]
 #[command(after_help = LESSON)]
 pub(super) struct CompareArguments {
+    /// The gateway's release binary.
+    #[arg(long, default_value = "target/release/shardgate")]
+    gateway: PathBuf,
+    /// Targets to measure, as V1,V5; none: all. V8 is read at 5000 calls per second.
+    #[arg(long, value_delimiter = ',', value_parser = target_id)]
+    only: Vec<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What `compare` and `engines` have in common.
+#[derive(Debug, Args)]
+pub(super) struct Common {
     /// Half a second a sample, and one cycle: to see that everything works, not to quote.
     #[arg(long, conflicts_with = "seconds")]
     quick: bool,
     /// One JSON object instead of tables.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Seconds of each sample.
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
     /// Cycles, at least 3; medians are over them.
     #[arg(long, value_parser = clap::value_parser!(u32).range(i64::from(CYCLES_MIN)..=1000))]
     cycles: Option<u32>,
-    /// Calls per second of the open loops; V8 is read at 5000.
+    /// Calls per second of the open loops.
     #[arg(long, value_delimiter = ',', value_parser = rate, default_values_t = [1000.0, 5000.0, 10_000.0])]
     rates: Vec<f64>,
     /// Another gateway, as NAME=URL[,pid=NUMBER][,tool=NAME][,HEADER: VALUE]...; may be repeated.
@@ -69,18 +82,33 @@ pub(super) struct CompareArguments {
     /// First port of the backends; by default they take free ones.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65_000))]
     backend_port: Option<u16>,
-    /// The gateway's release binary.
-    #[arg(long, default_value = "target/release/shardgate")]
-    gateway: PathBuf,
-    /// Targets to measure, as V1,V5; none: all.
-    #[arg(long, value_delimiter = ',', value_parser = target_id)]
-    only: Vec<String>,
     /// Core of the process under test.
     #[arg(long, default_value_t = 0)]
     test_cpu: usize,
     /// Core of load and backends.
     #[arg(long, default_value_t = 1)]
     load_cpu: usize,
+}
+
+impl Common {
+    /// Options for all targets.
+    pub(super) fn options(self) -> CompareOptions {
+        CompareOptions {
+            seconds: if self.quick { 0.5 } else { self.seconds },
+            cycles: match self.cycles {
+                Some(cycles) => cycles,
+                None if self.quick => 1,
+                None => CYCLES_MIN,
+            },
+            gateway: PathBuf::new(),
+            peers: self.peers,
+            backend_port: self.backend_port,
+            rates: self.rates,
+            only: BTreeSet::new(),
+            test_cpu: self.test_cpu,
+            load_cpu: self.load_cpu,
+        }
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -109,8 +137,13 @@ fn target_id(text: &str) -> Result<String, String> {
 
 /// Compares; the exit code says whether there was anything to compare.
 pub(super) fn run(arguments: CompareArguments) -> ExitCode {
-    let is_json = arguments.json;
-    let outcome = match compare(options_of(arguments)) {
+    let is_json = arguments.common.json;
+    report(compare(options_of(arguments)), is_json)
+}
+
+/// Prints what was found; the exit code says whether anything was.
+pub(super) fn report(found: Result<Outcome, CompareFault>, is_json: bool) -> ExitCode {
+    let outcome = match found {
         Ok(outcome) => outcome,
         Err(fault) => {
             eprintln!("bench: {fault}");
@@ -136,28 +169,14 @@ fn options_of(arguments: CompareArguments) -> CompareOptions {
         .into_iter()
         .map(|id| if id == "V18B" { "V18".to_owned() } else { id })
         .collect();
-    let mut rates = arguments.rates;
-    if only.contains("V8") && !rates.contains(&RATE_OF_V8) {
-        rates.push(RATE_OF_V8);
+    let mut options = arguments.common.options();
+    if only.contains("V8") && !options.rates.contains(&RATE_OF_V8) {
+        options.rates.push(RATE_OF_V8);
     }
     CompareOptions {
-        seconds: if arguments.quick {
-            0.5
-        } else {
-            arguments.seconds
-        },
-        cycles: match arguments.cycles {
-            Some(cycles) => cycles,
-            None if arguments.quick => 1,
-            None => CYCLES_MIN,
-        },
-        peers: arguments.peers,
-        backend_port: arguments.backend_port,
-        rates,
         gateway: arguments.gateway,
         only,
-        test_cpu: arguments.test_cpu,
-        load_cpu: arguments.load_cpu,
+        ..options
     }
 }
 

@@ -31,10 +31,14 @@ pub struct Outcome {
     pub machine: Value,
     /// Cycles.
     pub cycles: u32,
+    /// Whether the generator, and the bare proxies, are a debug build.
+    pub is_debug: bool,
     /// Who or what was skipped, and why.
     pub skipped: Vec<String>,
     /// Which points do not count, and why.
     pub refused: Vec<String>,
+    /// What follows for the one who runs a gateway here.
+    pub advice: Vec<String>,
     /// Largest spread of nginx's CPU per call between cycles, of its median.
     pub nginx_drift: Option<f64>,
     /// Case, contestant, cycles; in the order they were measured.
@@ -51,6 +55,10 @@ impl Outcome {
         if !self.skipped.contains(&note) {
             self.skipped.push(note);
         }
+    }
+
+    pub(super) fn advise(&mut self, line: String) {
+        self.advice.push(line);
     }
 
     pub(super) fn refuse(&mut self, note: String) {
@@ -99,6 +107,7 @@ impl Outcome {
             "cycles": self.cycles,
             "cases": cases,
             "nginx_drift": self.nginx_drift,
+            "advice": self.advice,
             "no_verdict": self.no_verdict(),
             "skipped": self.skipped,
             "refused": self.refused,
@@ -107,6 +116,9 @@ impl Outcome {
 
     /// Why the figures decide nothing, if so.
     fn no_verdict(&self) -> Option<String> {
+        if self.is_debug {
+            return Some("this bench is a debug build: cargo run --release -p bench".to_owned());
+        }
         if self.cycles < CYCLES_MIN {
             return Some(format!(
                 "fewer than {CYCLES_MIN} cycles: to see that it works, not to quote"
@@ -163,6 +175,9 @@ impl Outcome {
                 target.first,
                 target.goal
             );
+        }
+        for line in &self.advice {
+            let _ = writeln!(text, "{line}");
         }
         for note in &self.refused {
             let _ = writeln!(text, "refused {note}");

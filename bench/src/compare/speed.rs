@@ -27,14 +27,8 @@ impl Bench {
         let backends = self.backends.addresses();
         let cpu = self.options.test_cpu;
         let mut field = vec![Contestant::direct(&backends)];
-        let nginx = Contestant::nginx(&self.folder, cpu, &backends);
-        field.extend(self.admit("nginx", nginx));
-        let haproxy = Contestant::haproxy(&self.folder, cpu, &backends);
-        field.extend(self.admit("haproxy", haproxy));
-        for peer in self.options.peers.clone() {
-            let started = Contestant::peer(&peer);
-            field.extend(self.admit(&peer.name, started));
-        }
+        field.extend(self.plain_proxies());
+        field.extend(self.peers());
         field.extend(self.gateway(URING, "io-uring", &[cpu]));
         if self.wants(&["V2"]) {
             field.extend(self.gateway(EPOLL, "epoll", &[cpu]));
@@ -104,7 +98,12 @@ impl Bench {
     }
 
     /// All contestants in turn, in every cycle.
-    fn turns(&mut self, name: &str, field: &[Contestant], load: &Load) -> Vec<(String, Cycles)> {
+    pub(super) fn turns(
+        &mut self,
+        name: &str,
+        field: &[Contestant],
+        load: &Load,
+    ) -> Vec<(String, Cycles)> {
         let cycles = self.options.cycles;
         let field: Vec<&Contestant> = field
             .iter()
