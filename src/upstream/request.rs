@@ -2,7 +2,7 @@
 
 use crate::{
     config::compiled::Backend,
-    http::header_values,
+    http::{Decimal, header_values},
     mcp::{header_schema::ParamHeader, mirror, version::Version},
 };
 
@@ -95,7 +95,7 @@ fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 /// Completes a head from [`post_head`]: the length, the caller's passed headers (first value each,
 /// contextforge.md 5.11), the blank line. `client_head` is the caller's head.
 pub fn finish_head(out: &mut Vec<u8>, body_bytes: usize, backend: &Backend, client_head: &[u8]) {
-    decimal(out, body_bytes as u64);
+    out.extend_from_slice(Decimal::new(body_bytes as u64).as_bytes());
     out.extend_from_slice(b"\r\n");
     pass_headers(out, backend, client_head);
 }
@@ -133,7 +133,7 @@ pub fn finish_mirrored_head(
     backend: &Backend,
     client_head: &[u8],
 ) {
-    decimal(out, body_bytes as u64);
+    out.extend_from_slice(Decimal::new(body_bytes as u64).as_bytes());
     out.extend_from_slice(b"\r\nmcp-method: ");
     out.extend_from_slice(mirror.method);
     if let Some(name) = mirror.name {
@@ -187,23 +187,6 @@ pub fn passed_head<'a>(
     }
     head.extend_from_slice(b"\r\n");
     head.into()
-}
-
-/// Appends a number in decimal.
-pub fn decimal(out: &mut Vec<u8>, number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        // A digit is below 10.
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
 }
 
 #[cfg(test)]
@@ -262,14 +245,5 @@ mod tests {
             &nothing,
         );
         assert!(request.ends_with(b"accept: text/event-stream\r\nlast-event-id: e1\r\n\r\n"));
-    }
-
-    #[test]
-    fn numbers() {
-        for number in [0, 7, 10, 999, u64::MAX] {
-            let mut out = Vec::new();
-            decimal(&mut out, number);
-            assert_eq!(out, number.to_string().into_bytes());
-        }
     }
 }

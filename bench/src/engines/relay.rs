@@ -9,6 +9,9 @@ use super::framing::{Rest, request_bytes};
 
 /// Largest request; more is no business of a bench.
 const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Replies of a known length up to this are written at once, as the gateway does; longer ones, and
+/// streams, as they come.
+const TOGETHER_BYTES: usize = 64 * 1024;
 /// Kept connections to a backend.
 const KEPT_MAX: usize = 256;
 
@@ -90,29 +93,34 @@ async fn exchange<W: Wire>(
     sent?;
     buffer.clear();
     let mut rest = Rest::Head;
+    // Bytes of the buffer that the framing knows of; none before the head is whole.
+    let mut passed = 0;
     loop {
         if let Some(bytes) = rest.known() {
             // All of it by one read.
-            buffer.reserve(bytes.min(KEPT_BYTES) + READ_BYTES_MIN);
+            buffer.reserve(bytes.min(TOGETHER_BYTES) + READ_BYTES_MIN);
         }
         buffer = read(&mut wire, buffer).await?;
-        let is_end = rest.pass(&buffer)?;
+        let is_end = rest.pass(&buffer[passed..])?;
         if matches!(rest, Rest::Head) {
+            continue;
+        }
+        passed = buffer.len();
+        let left = rest.known().filter(|_| !is_end);
+        if left.is_some_and(|left| left + passed <= TOGETHER_BYTES) {
             continue;
         }
         let sent;
         (sent, buffer) = client.write_all(buffer).await;
         sent?;
         buffer.clear();
+        passed = 0;
         if is_end {
             upstream.put(wire);
             return Ok(buffer);
         }
     }
 }
-
-/// Largest room made ahead for a body.
-const KEPT_BYTES: usize = 32 * 1024;
 
 /// Reads one request whole. The clients of a bench ask one thing at a time.
 async fn request<W: Wire>(client: &mut W, mut buffer: Vec<u8>) -> io::Result<Vec<u8>> {
