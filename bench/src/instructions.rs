@@ -1,9 +1,9 @@
 //! Instructions of the gateway for one `tools/call`, counted by callgrind, against a budget.
 //!
 //! The count is a slope: the gateway is run twice, with calls that differ in number alone, so what
-//! starting, opening sessions and ending cost falls out. What is left depends on the program and not
-//! on the machine's mood: the client and the backend share the gateway's core and run only when it
-//! sleeps, so a read that finds nothing does so every time. Only what the gateway's process does
+//! starting, opening sessions and ending cost falls out. What is left depends on the program and
+//! not on the machine's mood: the client and the backend share the gateway's core and run only when
+//! it sleeps, so a read that finds nothing does so every time. Only what the gateway's process does
 //! outside the kernel counts, all threads of it.
 
 pub mod budget;

@@ -108,8 +108,8 @@ pub enum SampleFault {
     Nothing,
 }
 
-/// Measures `contestant` under `load`. What is measured and cannot be trusted is given back with the
-/// reason: too many calls failed, or the generator did not send what it was to send.
+/// Measures `contestant` under `load`. What is measured and cannot be trusted is given back with
+/// the reason: too many calls failed, or the generator did not send what it was to send.
 pub fn measure(contestant: &Contestant, load: &Load) -> Point {
     attempt(contestant, load).unwrap_or_else(|fault| Point {
         sample: None,

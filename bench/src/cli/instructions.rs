@@ -123,7 +123,7 @@ fn attempt(arguments: &InstructionsArguments, valgrind: &str) -> Result<ExitCode
         calls: arguments.calls,
         keep: arguments.keep.clone(),
     };
-    let budget = match fs::read_to_string(&arguments.budget) {
+    let mut budget = match fs::read_to_string(&arguments.budget) {
         Ok(text) => Some(Budget::parse(&text).map_err(|fault| fault.to_string())?),
         Err(fault) if arguments.check => {
             return Err(format!("{}: {fault}", arguments.budget.display()));
@@ -155,7 +155,7 @@ fn attempt(arguments: &InstructionsArguments, valgrind: &str) -> Result<ExitCode
         counted.push((input, instructions));
     }
     if arguments.record {
-        record(arguments, budget.as_ref(), &counted, valgrind)?;
+        budget = Some(record(arguments, budget.as_ref(), &counted, valgrind)?);
     }
     if arguments.json {
         let mut facts = Facts::here(&options.gateway);
@@ -177,13 +177,14 @@ fn attempt(arguments: &InstructionsArguments, valgrind: &str) -> Result<ExitCode
     })
 }
 
-/// Puts the counts into the budget's file; inputs that were not counted stay as they are.
+/// Puts the counts into the budget's file and gives that; inputs that were not counted stay as they
+/// are.
 fn record(
     arguments: &InstructionsArguments,
     budget: Option<&Budget>,
     counted: &[(Input, f64)],
     valgrind: &str,
-) -> Result<(), String> {
+) -> Result<Budget, String> {
     let compiler = version_of("rustc".as_ref(), "--version");
     let recorded_with = format!(
         "{}, {valgrind}, {}",
@@ -201,7 +202,8 @@ fn record(
         new.instructions.insert(input.name().to_owned(), rounded);
     }
     fs::write(&arguments.budget, new.to_text())
-        .map_err(|fault| format!("{}: {fault}", arguments.budget.display()))
+        .map_err(|fault| format!("{}: {fault}", arguments.budget.display()))?;
+    Ok(new)
 }
 
 fn to_text(budget: Option<&Budget>, counted: &[(Input, f64)]) -> String {

@@ -25,7 +25,7 @@ pub(super) fn wrapper(counts: &Path) -> Vec<String> {
 }
 
 /// Instructions of the whole run, out of callgrind's file (Callgrind Format Specification: `totals`
-/// is the sum over all of the file, in the order of `events`; a file of one part has `summary` too).
+/// is the sum over all of the file, in the order of `events`; `summary` is that of one part).
 pub(super) fn total(text: &str) -> Option<u64> {
     let value = |key: &str| {
         let mut lines = text.lines().rev();
