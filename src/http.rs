@@ -8,6 +8,7 @@
 
 pub mod body;
 pub mod connection;
+mod decimal;
 pub mod framing;
 pub mod head;
 mod line;
@@ -16,6 +17,7 @@ pub mod sse;
 mod target;
 
 pub use body::{ChunkDecoder, LAST_CHUNK, encode_chunk};
+pub use decimal::Decimal;
 pub use framing::{Framing, FramingInputs, Seen, decide};
 pub use head::{
     HeadLimits, HttpRefusal, KnownHead, Method, Parsed, RequestHead, Span, header_values, headers,

@@ -11,11 +11,10 @@ use std::time::Duration;
 use shards::{ReplySink, gate::Gate};
 
 use crate::{
-    http::{LAST_CHUNK, encode_chunk, sse},
+    http::{Decimal, LAST_CHUNK, encode_chunk, sse},
     link::Link,
     refusal::{Answer, Refusal},
     request::Forwarded,
-    upstream::request::decimal,
 };
 
 /// Ends the connection; the first line after the status line.
@@ -239,7 +238,7 @@ impl<'a> Reply<'a> {
     /// Ends a head whose body is `length` bytes.
     pub fn length(&self, out: &mut Vec<u8>, length: usize) {
         out.extend_from_slice(b"content-length: ");
-        decimal(out, length as u64);
+        out.extend_from_slice(Decimal::new(length as u64).as_bytes());
         out.extend_from_slice(b"\r\n\r\n");
     }
 

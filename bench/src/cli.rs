@@ -1,16 +1,17 @@
 //! The `bench` command line.
 
-use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, process::ExitCode};
+mod compare;
+mod engines;
+mod instructions;
 
-use clap::{Args, Parser, Subcommand};
+use std::{ffi::OsString, process::ExitCode};
 
-use crate::{
-    compare::{CompareOptions, compare},
-    targets::TARGETS,
-};
+use clap::{Parser, Subcommand};
 
 /// Nothing could be measured.
 const EXIT_NOTHING: u8 = 3;
+/// A program that measuring needs is not installed: skipped, as test drivers have it.
+const EXIT_SKIPPED: u8 = 77;
 
 /// Side-by-side measurements of the gateway.
 #[derive(Debug, Parser)]
@@ -22,105 +23,33 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Compare direct calls, nginx and the gateway in one run. Who is absent is skipped; ends with
-    /// 3 when nothing could be measured.
-    Compare(CompareArguments),
-}
-
-#[derive(Debug, Args)]
-struct CompareArguments {
-    /// Half a second a sample: to see that everything works, not to quote.
-    #[arg(long, conflicts_with = "seconds")]
-    quick: bool,
-    /// One JSON object instead of tables.
-    #[arg(long)]
-    json: bool,
-    /// Seconds of each sample.
-    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
-    seconds: f64,
-    /// Cycles; medians are over them.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    cycles: u32,
-    /// The gateway's release binary.
-    #[arg(long, default_value = "target/release/shardgate")]
-    gateway: PathBuf,
-    /// Targets to measure, as V1,V5; none: all.
-    #[arg(long, value_delimiter = ',', value_parser = target_id)]
-    only: Vec<String>,
-    /// Core of the process under test.
-    #[arg(long, default_value_t = 0)]
-    test_cpu: usize,
-    /// Core of load and backends.
-    #[arg(long, default_value_t = 1)]
-    load_cpu: usize,
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.05..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("0.05 to 3600 seconds".to_owned()),
-    }
-}
-
-fn target_id(text: &str) -> Result<String, String> {
-    let id = text.trim().to_ascii_uppercase();
-    if TARGETS.iter().any(|target| target.id == id) {
-        Ok(id)
-    } else {
-        let known: Vec<_> = TARGETS.iter().map(|target| target.id).collect();
-        Err(format!("one of {}", known.join(", ")))
-    }
+    /// Compare direct calls, nginx, HAProxy, other gateways and this one in one run. Who is absent
+    /// is skipped.
+    Compare(compare::CompareArguments),
+    /// Count the gateway's instructions for one `tools/call`, and hold them against the budget.
+    Instructions(instructions::InstructionsArguments),
+    /// Compare a bare HTTP proxy on each engine with nginx and HAProxy: the floor under `compare`,
+    /// and which I/O driver suits this host.
+    Engines(engines::EnginesArguments),
+    /// The bare proxy itself, as `engines` starts it.
+    #[command(hide = true)]
+    Proxy(engines::ProxyArguments),
 }
 
 /// Runs the command; the first argument is the program's own name.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli,
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => match cli.command {
+            Command::Compare(arguments) => compare::run(arguments),
+            Command::Instructions(arguments) => instructions::run(arguments),
+            Command::Engines(arguments) => engines::run(arguments),
+            Command::Proxy(arguments) => engines::serve(&arguments),
+        },
         Err(error) => {
             // Help and usage faults alike; a closed terminal is no reason to fail twice.
             let _ = error.print();
-            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+            u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
         }
-    };
-    let Command::Compare(arguments) = cli.command;
-    let is_json = arguments.json;
-    let outcome = match compare(options_of(arguments)) {
-        Ok(outcome) => outcome,
-        Err(fault) => {
-            eprintln!("bench: {fault}");
-            return ExitCode::from(EXIT_NOTHING);
-        }
-    };
-    if is_json {
-        println!("{}", outcome.to_json());
-    } else {
-        print!("{}", outcome.to_text());
-    }
-    if outcome.is_empty() {
-        ExitCode::from(EXIT_NOTHING)
-    } else {
-        ExitCode::SUCCESS
-    }
-}
-
-fn options_of(arguments: CompareArguments) -> CompareOptions {
-    // V18 has two figures; whoever asks for one gets both.
-    let only: BTreeSet<String> = arguments
-        .only
-        .into_iter()
-        .map(|id| if id == "V18B" { "V18".to_owned() } else { id })
-        .collect();
-    CompareOptions {
-        seconds: if arguments.quick {
-            0.5
-        } else {
-            arguments.seconds
-        },
-        cycles: arguments.cycles,
-        gateway: arguments.gateway,
-        only,
-        test_cpu: arguments.test_cpu,
-        load_cpu: arguments.load_cpu,
     }
 }
 
@@ -130,25 +59,9 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn command_lines() {
+    fn the_command_line_is_sound() {
         Cli::command().debug_assert();
-        let parse = |line: &str| {
-            Cli::try_parse_from(line.split(' ')).map(|cli| {
-                let Command::Compare(arguments) = cli.command;
-                options_of(arguments)
-            })
-        };
-        let options = parse("bench compare --quick --cycles 5 --only v1,S2 --gateway g").unwrap();
-        assert!((options.seconds - 0.5).abs() < 1e-9);
-        assert_eq!((options.cycles, options.only.len()), (5, 2));
-        for line in [
-            "bench compare --only V99",
-            "bench compare --quick --seconds 1",
-            "bench compare --seconds 0",
-            "bench compare --cycles 0",
-            "bench",
-        ] {
-            assert!(parse(line).is_err(), "{line}");
-        }
+        assert!(Cli::try_parse_from(["bench"]).is_err());
+        assert!(Cli::try_parse_from(["bench", "compare", "--quick"]).is_ok());
     }
 }

@@ -4,6 +4,7 @@
 //! machine does meanwhile hits all of them; a ratio is taken between samples of one cycle, and the
 //! median of the cycles is reported.
 
+mod engines;
 mod list;
 mod outcome;
 mod shards;
@@ -15,11 +16,13 @@ use std::{collections::BTreeSet, fs, io, net::SocketAddr, path::PathBuf, time::D
 use loadgen::{backend::BackendFault, run::Pattern};
 
 use crate::{
-    contestant::{Absence, Backends, Case, Contestant, GatewayPlan},
+    contestant::{Absence, Backends, Case, Contestant, GatewayPlan, Peer},
     machine,
-    sample::{Load, Sample, measure},
+    process::Process,
+    sample::{Load, Point, measure},
 };
 pub use outcome::Outcome;
+pub use speed::CALLS_PER_S as RATE_OF_V8;
 
 /// What to compare.
 #[derive(Debug, Clone)]
@@ -30,6 +33,12 @@ pub struct CompareOptions {
     pub cycles: u32,
     /// The gateway's release binary.
     pub gateway: PathBuf,
+    /// Other gateways, started by somebody else.
+    pub peers: Vec<Peer>,
+    /// First of the backends' ports, for those who have to be told where they are.
+    pub backend_port: Option<u16>,
+    /// Calls per second of the open loops.
+    pub rates: Vec<f64>,
     /// Targets to measure; empty: all.
     pub only: BTreeSet<String>,
     /// Core of the process under test.
@@ -62,29 +71,50 @@ struct Bench {
 
 /// Measures everything asked for.
 pub fn compare(options: CompareOptions) -> Result<Outcome, CompareFault> {
+    measured(options, |bench| {
+        bench.speed();
+        bench.shards();
+        bench.list();
+        bench.size();
+    })
+}
+
+/// Measures the bare proxies on all engines.
+pub fn engines(options: CompareOptions) -> Result<Outcome, CompareFault> {
+    measured(options, Bench::engines)
+}
+
+/// Prepares, has `work` done, and notes what it was done on.
+fn measured(
+    options: CompareOptions,
+    work: impl FnOnce(&mut Bench),
+) -> Result<Outcome, CompareFault> {
     let folder = std::env::temp_dir().join(format!("bench-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     // Thousands of connections are held at a time; who has fewer descriptors is told by the rows.
     let _ = ::shards::topology::raise_descriptor_limit();
-    let backends = Backends::start(options.load_cpu)?;
+    let backends = Backends::start(options.load_cpu, &Case::ALL, options.backend_port)?;
+    let load_before = machine::load_average();
+    let peer_cores: Vec<(String, String)> = options.peers.iter().filter_map(cores_of).collect();
     let mut bench = Bench {
         options,
         folder,
         backends,
         outcome: Outcome::default(),
     };
-    bench.speed();
-    bench.shards();
-    bench.list();
-    bench.size();
+    work(&mut bench);
     let options = &bench.options;
-    let driver = bench.backends.driver();
-    bench.outcome.machine = machine::describe(
-        &options.gateway,
-        &driver,
-        options.test_cpu,
-        options.load_cpu,
-    );
+    let mut facts = machine::Facts::here(&options.gateway);
+    facts.add("generator_driver", bench.backends.driver());
+    facts.add("test_cpu", options.test_cpu.to_string());
+    facts.add("load_cpu", options.load_cpu.to_string());
+    facts.add("load_average_before", load_before);
+    for (name, cores) in peer_cores {
+        facts.add(&format!("cores of {name}"), cores);
+    }
+    bench.outcome.machine = facts.to_json();
+    bench.outcome.cycles = options.cycles;
+    bench.outcome.is_debug = cfg!(debug_assertions);
     // What stays behind is small and in the system's temporary folder.
     let _ = fs::remove_dir_all(&bench.folder);
     Ok(bench.outcome)
@@ -94,6 +124,26 @@ impl Bench {
     /// Whether one of these targets is asked for.
     fn wants(&self, ids: &[&str]) -> bool {
         self.options.only.is_empty() || ids.iter().any(|id| self.options.only.contains(*id))
+    }
+
+    /// nginx and HAProxy, as far as they are installed.
+    fn plain_proxies(&mut self) -> Vec<Contestant> {
+        let backends = self.backends.addresses();
+        let cpu = self.options.test_cpu;
+        let nginx = Contestant::nginx(&self.folder, cpu, &backends);
+        let haproxy = Contestant::haproxy(&self.folder, cpu, &backends);
+        let nginx = self.admit("nginx", nginx);
+        let haproxy = self.admit("haproxy", haproxy);
+        nginx.into_iter().chain(haproxy).collect()
+    }
+
+    /// Gateways of others, as far as they run.
+    fn peers(&mut self) -> Vec<Contestant> {
+        let peers = self.options.peers.clone();
+        peers
+            .iter()
+            .filter_map(|peer| self.admit(&peer.name, Contestant::peer(peer)))
+            .collect()
     }
 
     /// A contestant, or a note that it is absent.
@@ -131,6 +181,8 @@ impl Bench {
             program: &program,
             driver,
             cpus,
+            shards: cpus.len(),
+            under: &[],
         };
         let started = Contestant::gateway(&self.folder, &plan, backends);
         self.admit(label, started)
@@ -151,15 +203,19 @@ impl Bench {
         }
     }
 
-    /// A sample, or a note that there is none.
-    fn sample(&mut self, name: &str, contestant: &Contestant, load: &Load) -> Option<Sample> {
-        match measure(contestant, load) {
-            Ok(sample) => Some(sample),
-            Err(fault) => {
-                self.outcome
-                    .skip(format!("{} {name}: {fault}", contestant.label));
-                None
-            }
+    /// A point, and a note when it does not count.
+    fn sample(&mut self, name: &str, contestant: &Contestant, load: &Load) -> Point {
+        let point = measure(contestant, load);
+        if let Some(refusal) = &point.refusal {
+            self.outcome
+                .refuse(format!("{} {name}: {refusal}", contestant.label));
         }
+        point
     }
+}
+
+/// Where a peer's process may run: nobody here has pinned it.
+fn cores_of(peer: &Peer) -> Option<(String, String)> {
+    let process = Process::watch(peer.process?)?;
+    Some((peer.name.clone(), process.cores()?))
 }

@@ -1,7 +1,10 @@
 //! Who is compared: no gateway, nginx, the gateway. Each is started once and stays up.
 
+mod bare;
 mod gateway;
+mod haproxy;
 mod nginx;
+mod peer;
 
 use std::{
     fs, io,
@@ -12,11 +15,17 @@ use std::{
 
 use loadgen::backend::{Backend, BackendFault, BackendOptions, ReplyKind};
 
-use crate::{plain::Endpoint, process::Process};
+use crate::{engines::Engine, plain::Endpoint, process::Process};
 pub use gateway::GatewayPlan;
+pub(crate) use haproxy::PROGRAM as HAPROXY;
+pub(crate) use nginx::PROGRAM as NGINX;
+pub use peer::{Peer, PeerFault};
 
 /// Time a contestant has until it takes connections.
 const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// Progress notifications ahead of a reply, where there are any.
+pub const PROGRESS_COUNT: u32 = 3;
 
 /// What is asked of a contestant, by the backend behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +36,8 @@ pub enum Case {
     Large,
     /// One event of 200 bytes.
     Stream,
+    /// Three progress notifications, then an event of 200 bytes.
+    Progress,
     /// Two backends behind one endpoint.
     Pair,
     /// Five backends with 50 tools each behind one endpoint.
@@ -34,7 +45,7 @@ pub enum Case {
 }
 
 impl Case {
-    /// The cases with a backend of their own, which are measured by calls.
+    /// The cases that contestants are compared by, by calls.
     pub const ALL: [Self; 3] = [Self::Small, Self::Large, Self::Stream];
 
     /// Name in paths and reports.
@@ -43,6 +54,7 @@ impl Case {
             Self::Small => "json200",
             Self::Large => "json16k",
             Self::Stream => "sse200",
+            Self::Progress => "progress",
             Self::Pair => "pair",
             Self::Five => "five",
         }
@@ -52,28 +64,35 @@ impl Case {
     pub fn bytes(self) -> usize {
         match self {
             Self::Large => 16 * 1024,
-            Self::Small | Self::Stream | Self::Pair | Self::Five => 200,
+            Self::Small | Self::Stream | Self::Progress | Self::Pair | Self::Five => 200,
         }
     }
 }
 
-/// The backends of all cases, in this process, on one core.
+/// Backends, one for a case, in this process, on one core.
 pub struct Backends {
     running: Vec<(Case, Backend)>,
 }
 
 impl Backends {
-    /// Starts one for each case on core `cpu`.
-    pub fn start(cpu: usize) -> Result<Self, BackendFault> {
+    /// Starts one for each of the cases on core `cpu`, at ports in a row from `port` on, or where
+    /// there is room.
+    pub fn start(cpu: usize, cases: &[Case], port: Option<u16>) -> Result<Self, BackendFault> {
         let mut running = Vec::new();
-        for case in Case::ALL {
+        for (index, case) in (0_u16..).zip(cases.iter().copied()) {
+            let port = port.map_or(0, |port| port.saturating_add(index));
             let backend = Backend::start(BackendOptions {
+                address: ([127, 0, 0, 1], port).into(),
                 cpus: Some(vec![cpu]),
                 name: case.name().to_owned(),
-                reply: if case == Case::Stream {
-                    ReplyKind::Sse
+                reply: match case {
+                    Case::Stream | Case::Progress => ReplyKind::Sse,
+                    Case::Small | Case::Large | Case::Pair | Case::Five => ReplyKind::Json,
+                },
+                progress_count: if case == Case::Progress {
+                    PROGRESS_COUNT
                 } else {
-                    ReplyKind::Json
+                    0
                 },
                 payload_bytes: Some(case.bytes()),
                 ..BackendOptions::default()
@@ -99,6 +118,14 @@ impl Backends {
             .collect()
     }
 
+    /// Ends all of them.
+    pub fn stop(self) {
+        for (_, backend) in self.running {
+            // Shards that died are no matter of who is done with them.
+            let _ = backend.stop();
+        }
+    }
+
     /// Two backends that answer at once, for one endpoint.
     pub fn pair(&self) -> Vec<(Case, SocketAddr)> {
         let two = self.running.iter().take(2);
@@ -116,6 +143,9 @@ pub enum Absence {
     /// It cannot be prepared or started.
     #[error("cannot be started: {0}")]
     Start(#[from] io::Error),
+    /// There is no process of this number.
+    #[error("there is no process {0}")]
+    NoProcess(u32),
     /// It ended, or did not listen in time; what it said last.
     #[error("did not come up: {0}")]
     NotUp(String),
@@ -125,14 +155,16 @@ pub enum Absence {
 #[derive(Debug)]
 pub struct Contestant {
     /// Name in tables.
-    pub label: &'static str,
-    /// Its process; `None` when the backend is called directly.
+    pub label: String,
+    /// Its process; `None` when the backend is called directly, or nobody said which it is.
     pub process: Option<Process>,
     /// Its admin listener.
     pub admin: Option<SocketAddr>,
-    /// Bearer token it wants.
-    pub token: Option<String>,
-    endpoints: Vec<(Case, SocketAddr, String)>,
+    /// Further header lines it wants.
+    pub headers: Vec<String>,
+    /// The name under which it has the backend's tool; `None`: the backend's own.
+    pub tool: Option<String>,
+    endpoints: Vec<(Case, Endpoint)>,
 }
 
 impl Contestant {
@@ -140,13 +172,18 @@ impl Contestant {
     pub fn direct(backends: &[(Case, SocketAddr)]) -> Self {
         let endpoints = backends
             .iter()
-            .map(|(case, address)| (*case, *address, "/mcp".to_owned()))
+            .map(|(case, address)| (*case, Endpoint::new(*address, "/mcp", None)))
             .collect();
+        Self::new("direct", None, endpoints)
+    }
+
+    fn new(label: &str, process: Option<Process>, endpoints: Vec<(Case, Endpoint)>) -> Self {
         Self {
-            label: "direct",
-            process: None,
+            label: label.to_owned(),
+            process,
             admin: None,
-            token: None,
+            headers: Vec::new(),
+            tool: None,
             endpoints,
         }
     }
@@ -160,6 +197,30 @@ impl Contestant {
         nginx::start(folder, cpu, backends)
     }
 
+    /// HAProxy on core `cpu`.
+    pub fn haproxy(
+        folder: &Path,
+        cpu: usize,
+        backends: &[(Case, SocketAddr)],
+    ) -> Result<Self, Absence> {
+        haproxy::start(folder, cpu, backends)
+    }
+
+    /// A bare proxy on core `cpu`: this very program, once more.
+    pub fn bare(
+        folder: &Path,
+        engine: Engine,
+        cpu: usize,
+        backends: &[(Case, SocketAddr)],
+    ) -> Result<Self, Absence> {
+        bare::start(folder, &std::env::current_exe()?, engine, cpu, backends)
+    }
+
+    /// A gateway that somebody else has started.
+    pub fn peer(peer: &Peer) -> Result<Self, Absence> {
+        peer.contestant()
+    }
+
     /// The gateway as `plan` says.
     pub fn gateway(
         folder: &Path,
@@ -171,12 +232,8 @@ impl Contestant {
 
     /// Where a case is served.
     pub fn endpoint(&self, case: Case) -> Option<Endpoint> {
-        let (_, address, path) = self.endpoints.iter().find(|(known, _, _)| *known == case)?;
-        Some(Endpoint {
-            address: *address,
-            path: path.clone(),
-            token: self.token.clone(),
-        })
+        let (_, endpoint) = self.endpoints.iter().find(|(known, _)| *known == case)?;
+        Some(endpoint.clone())
     }
 }
 

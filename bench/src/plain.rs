@@ -30,9 +30,26 @@ pub struct Endpoint {
     pub path: String,
     /// Bearer token.
     pub token: Option<String>,
+    /// The `Host` header.
+    pub authority: String,
 }
 
 impl Endpoint {
+    /// An endpoint that is called by its address.
+    pub fn new(address: SocketAddr, path: impl Into<String>, token: Option<String>) -> Self {
+        Self {
+            address,
+            path: path.into(),
+            token,
+            authority: address.to_string(),
+        }
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("http://{}{}", self.authority, self.path)
+    }
+
     /// Opens a session over a new connection; both are given back. One write, one reply.
     pub fn initialize(&self) -> io::Result<(TcpStream, String)> {
         let mut stream = connect(self.address)?;
@@ -41,8 +58,9 @@ impl Endpoint {
             r#""protocolVersion":"2025-11-25","capabilities":{},"#,
             r#""clientInfo":{"name":"bench","version":"1"}}}"#
         );
-        let head = self.exchange(&mut stream, "", body)?;
-        let id = head
+        let reply = self.exchange(&mut stream, "", body)?;
+        let id = reply
+            .head
             .lines()
             .filter_map(|line| line.split_once(':'))
             .find(|(name, _)| name.eq_ignore_ascii_case("mcp-session-id"))
@@ -63,8 +81,13 @@ impl Endpoint {
     /// One request of `session` without parameters.
     pub fn ask(&self, stream: &mut TcpStream, session: &str, method: &str) -> io::Result<()> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#);
-        self.exchange(stream, &session_headers(session), &body)
-            .map(drop)
+        self.call(stream, session, &body).map(drop)
+    }
+
+    /// One request of `session`, its message given; the body of the reply.
+    pub fn call(&self, stream: &mut TcpStream, session: &str, body: &str) -> io::Result<Vec<u8>> {
+        let reply = self.exchange(stream, &session_headers(session), body)?;
+        Ok(reply.body)
     }
 
     /// Opens the GET stream of `session` over its connection, which is held by it from then on.
@@ -72,7 +95,7 @@ impl Endpoint {
         let (headers, token) = (session_headers(session), self.authorization());
         let request = format!(
             "GET {} HTTP/1.1\r\nhost: {}\r\naccept: text/event-stream\r\n{token}{headers}\r\n",
-            self.path, self.address
+            self.path, self.authority
         );
         stream.write_all(request.as_bytes())?;
         let mut bytes = Vec::new();
@@ -100,8 +123,8 @@ impl Endpoint {
             .unwrap_or_default()
     }
 
-    /// One POST; the head of a 200 reply. The body is taken off the connection as well.
-    fn exchange(&self, stream: &mut TcpStream, headers: &str, body: &str) -> io::Result<String> {
+    /// One POST; its reply, which must be a 200.
+    fn exchange(&self, stream: &mut TcpStream, headers: &str, body: &str) -> io::Result<Reply> {
         let authorization = self.authorization();
         // Formatted first: straight into the socket it would be a system call for each part.
         let request = format!(
@@ -109,7 +132,7 @@ impl Endpoint {
              content-type: application/json\r\n{authorization}{headers}\
              content-length: {}\r\n\r\n{body}",
             self.path,
-            self.address,
+            self.authority,
             body.len()
         );
         stream.write_all(request.as_bytes())?;
@@ -129,8 +152,15 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Reads one reply to its end, by length or to the last chunk; its head when the status is 200.
-fn read_reply(stream: &mut impl Read) -> io::Result<String> {
+/// A reply.
+struct Reply {
+    head: String,
+    /// As it came: chunked, when it was.
+    body: Vec<u8>,
+}
+
+/// Reads one reply to its end, by length or to the last chunk; an error when its status is not 200.
+fn read_reply(stream: &mut impl Read) -> io::Result<Reply> {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     loop {
@@ -151,7 +181,8 @@ fn read_reply(stream: &mut impl Read) -> io::Result<String> {
                 if !head.starts_with("HTTP/1.1 200") {
                     return Err(io::Error::other(head.lines().next().unwrap_or_default()));
                 }
-                return Ok(head);
+                let body = bytes.split_off(at + 4);
+                return Ok(Reply { head, body });
             }
         }
         match stream.read(&mut piece)? {
@@ -174,17 +205,18 @@ mod tests {
                 ..BackendOptions::default()
             };
             let backend = Backend::start(options).unwrap();
-            let endpoint = Endpoint {
-                address: backend.address(),
-                path: "/mcp".to_owned(),
-                token: None,
-            };
+            let endpoint = Endpoint::new(backend.address(), "/mcp", None);
+            assert_eq!(endpoint.url(), format!("http://{}/mcp", backend.address()));
             let (_first, session) = endpoint.initialize().unwrap();
             endpoint.connect_and_ping(&session).unwrap();
             let fault = endpoint.connect_and_ping("nope").unwrap_err();
             assert_eq!(fault.to_string(), "HTTP/1.1 404 Not Found");
             let mut stream = connect(endpoint.address).unwrap();
             endpoint.ask(&mut stream, &session, "tools/list").unwrap();
+            let body = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
+            let reply = endpoint.call(&mut stream, &session, body).unwrap();
+            let text = String::from_utf8(reply).unwrap();
+            assert!(text.contains(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#));
             let fault = endpoint.open_stream(&mut stream, &session).unwrap_err();
             assert_eq!(fault.to_string(), "HTTP/1.1 405 Method Not Allowed");
             backend.stop();
@@ -195,7 +227,7 @@ mod tests {
     fn an_early_end_is_told() {
         let mut cut = &b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab"[..];
         assert_eq!(
-            read_reply(&mut cut).unwrap_err().kind(),
+            read_reply(&mut cut).map(drop).unwrap_err().kind(),
             io::ErrorKind::UnexpectedEof
         );
     }

@@ -6,9 +6,11 @@
 use std::{
     fs, io,
     path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
 };
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// CPU time used so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -42,10 +44,12 @@ impl CpuTime {
     }
 }
 
-/// A started process; killed when dropped, after `stop_with` has had its chance.
+/// A process under test: one of ours, which is killed when dropped, after `stop_with` has had its
+/// chance, or one that somebody else started, which is only watched.
 #[derive(Debug)]
 pub struct Process {
-    child: Child,
+    id: u32,
+    child: Option<Child>,
     stop_with: Option<Command>,
 }
 
@@ -73,18 +77,65 @@ impl Process {
         let child = starting
             .join()
             .map_err(|_| io::Error::other("cannot start a process"))??;
-        Ok(Self { child, stop_with })
+        Ok(Self {
+            id: child.id(),
+            child: Some(child),
+            stop_with,
+        })
+    }
+
+    /// A process that runs already; `None` when there is none of this number.
+    pub fn watch(id: u32) -> Option<Self> {
+        Path::new(&format!("/proc/{id}/stat"))
+            .exists()
+            .then_some(Self {
+                id,
+                child: None,
+                stop_with: None,
+            })
+    }
+
+    /// Cores it may run on, as a list such as `0-3,6`; `None` when the system does not say.
+    pub fn cores(&self) -> Option<String> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?;
+        let mut lines = status.lines();
+        let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        Some(list.trim().to_owned())
     }
 
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+        match &mut self.child {
+            Some(child) => matches!(child.try_wait(), Ok(None)),
+            None => Self::watch(self.id).is_some(),
+        }
+    }
+
+    /// Asks it to end (SIGTERM) and waits until it has. Past `limit` it is an error, and the
+    /// process still runs.
+    pub fn end(&mut self, limit: Duration) -> io::Result<ExitStatus> {
+        let id = i32::try_from(self.id).ok().and_then(Pid::from_raw);
+        let (Some(child), Some(id)) = (&mut self.child, id) else {
+            return Err(io::Error::other("the process is not ours to end"));
+        };
+        kill_process(id, Signal::TERM)?;
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the process did not end when it was asked to",
+        ))
     }
 
     /// CPU time of it and its children.
     pub fn cpu_time(&self) -> CpuTime {
         let mut sum = CpuTime::default();
-        for id in tree(self.child.id()) {
+        for id in tree(self.id) {
             let time = cpu_time_of(Path::new(&format!("/proc/{id}")));
             sum.total_ns += time.total_ns;
             sum.user_ticks += time.user_ticks;
@@ -96,7 +147,7 @@ impl Process {
     /// Memory of it and its children by a field of `/proc/PID/status`, bytes: `VmRSS` (resident)
     /// or `RssAnon` (resident and its own).
     pub fn memory(&self, field: &str) -> u64 {
-        tree(self.child.id())
+        tree(self.id)
             .into_iter()
             .filter_map(|id| {
                 let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
@@ -118,9 +169,11 @@ impl Drop for Process {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        // An error means that it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            // An error means that it has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -229,6 +282,24 @@ mod tests {
     }
 
     #[test]
+    fn who_is_asked_to_end_may_say_how_it_went() {
+        let log = std::env::temp_dir().join(format!("bench-ending-{}", std::process::id()));
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done",
+        ]);
+        let mut process = Process::start(command, None, &log, None).unwrap();
+        while !fs::read_to_string(&log).unwrap().contains("ready") {
+            assert!(process.is_running());
+            std::thread::yield_now();
+        }
+        let status = process.end(Duration::from_secs(60)).unwrap();
+        assert_eq!(status.code(), Some(7));
+        fs::remove_file(log).unwrap();
+    }
+
+    #[test]
     fn a_process_is_measured_with_its_children_and_ends_when_dropped() {
         let log = std::env::temp_dir().join(format!("bench-process-{}", std::process::id()));
         let mut command = Command::new("sh");
@@ -245,10 +316,16 @@ mod tests {
         }
         assert!(process.cpu_time().total_ns > 1_000_000);
         assert!(process.memory("VmRSS") > 100_000);
-        let ids = tree(process.child.id());
+        let ids = tree(process.id);
+        let watched = Process::watch(process.id).unwrap();
+        assert_eq!(watched.cores().as_deref(), Some("0"));
+        assert!(watched.cpu_time().total_ns > 1_000_000);
+        // Whoever only watches ends nothing.
+        drop(watched);
+        assert!(process.is_running());
         assert_eq!(ids.len(), 2, "the shell and its child");
         drop(process);
-        assert!(!Path::new(&format!("/proc/{}", ids[0])).exists());
+        assert!(Process::watch(ids[0]).is_none());
         // The child is not killed with its parent: that is what `stop_with` is for.
         Command::new("kill")
             .arg(ids[1].to_string())

@@ -9,8 +9,10 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Share of failed calls above which a sample is worth nothing.
+/// Share of failed calls above which a sample is refused.
 const ERROR_SHARE_MAX: f64 = 0.001;
+/// Share of the schedule below which a sample is refused: the generator did not ask for it all.
+const SENT_SHARE_MIN: f64 = 0.99;
 
 /// The load of a measurement.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +54,35 @@ pub struct Sample {
     pub metrics: Option<(Metrics, Metrics)>,
     /// Calls between the two CPU readings.
     pub calls: u64,
+    /// Share of the schedule that was sent; 1 in a closed loop.
+    pub sent_share: f64,
+    /// Share of the calls that failed.
+    pub error_share: f64,
+}
+
+/// One attempt to measure something, whether its figures count or not.
+#[derive(Debug, Clone, Default)]
+pub struct Point {
+    /// What was measured; `None`: nothing could be, or nothing was asked for.
+    pub sample: Option<Sample>,
+    /// Why it does not count.
+    pub refusal: Option<String>,
+}
+
+impl Point {
+    /// The sample, when it counts.
+    pub fn good(&self) -> Option<&Sample> {
+        self.sample.as_ref().filter(|_| self.refusal.is_none())
+    }
+}
+
+impl From<Sample> for Point {
+    fn from(sample: Sample) -> Self {
+        Self {
+            refusal: None,
+            sample: Some(sample),
+        }
+    }
 }
 
 impl Sample {
@@ -72,37 +103,40 @@ pub enum SampleFault {
     /// The load could not be started.
     #[error(transparent)]
     Run(#[from] RunFault),
-    /// Too many calls failed.
-    #[error("{failed} of {sent} calls failed: {reasons}")]
-    Errors {
-        /// Calls that failed.
-        failed: u64,
-        /// Calls sent.
-        sent: u64,
-        /// How they failed.
-        reasons: String,
-    },
     /// No call was answered.
     #[error("no call was answered")]
     Nothing,
 }
 
-/// Measures `contestant` under `load`.
-pub fn measure(contestant: &Contestant, load: &Load) -> Result<Sample, SampleFault> {
+/// Measures `contestant` under `load`. What is measured and cannot be trusted is given back with
+/// the reason: too many calls failed, or the generator did not send what it was to send.
+pub fn measure(contestant: &Contestant, load: &Load) -> Point {
+    attempt(contestant, load).unwrap_or_else(|fault| Point {
+        sample: None,
+        refusal: Some(fault.to_string()),
+    })
+}
+
+fn attempt(contestant: &Contestant, load: &Load) -> Result<Point, SampleFault> {
     let endpoint = contestant
         .endpoint(load.case)
         .ok_or(SampleFault::NotServed)?;
+    let defaults = RunOptions::default();
     let running = start(RunOptions {
-        url: format!("http://{}{}", endpoint.address, endpoint.path),
+        url: endpoint.url(),
         token: endpoint.token,
+        headers: contestant.headers.clone(),
+        tool: contestant.tool.clone().unwrap_or(defaults.tool.clone()),
         connections: load.connections,
         sessions: load.sessions,
         cpus: Some(vec![load.cpu]),
         pattern: load.pattern,
         rate: load.rate,
+        // A schedule has an end, so that what was not sent of it can be told.
+        duration: load.rate.map(|_| load.duration),
         check: Check::Bytes(load.case.bytes()),
         warm_up: load.warm_up,
-        ..RunOptions::default()
+        ..defaults
     })?;
     let read_metrics = || contestant.admin.and_then(|admin| Metrics::read(admin).ok());
     let read_cpu = || {
@@ -117,24 +151,12 @@ pub fn measure(contestant: &Contestant, load: &Load) -> Result<Sample, SampleFau
     std::thread::sleep(load.duration);
     let (cpu_after, calls_after) = (read_cpu(), running.calls());
     let metrics_after = read_metrics();
-    running.stop();
+    if load.rate.is_none() {
+        running.stop();
+    }
     let report = running.wait()?;
     let calls = calls_after - calls_before;
-    let failed = report.error_count();
-    if failed as f64 > report.sent as f64 * ERROR_SHARE_MAX {
-        let reasons: Vec<_> = report
-            .errors
-            .values()
-            .map(|error| format!("{} ({})", error.first, error.count))
-            .collect();
-        let reasons = reasons.join(", ");
-        return Err(SampleFault::Errors {
-            failed,
-            sent: report.sent,
-            reasons,
-        });
-    }
-    if calls == 0 || report.response.is_empty() {
+    if report.sent == 0 {
         return Err(SampleFault::Nothing);
     }
     let used = match (cpu_before, cpu_after) {
@@ -142,16 +164,44 @@ pub fn measure(contestant: &Contestant, load: &Load) -> Result<Sample, SampleFau
         _ => Default::default(),
     };
     let us = |ns: u64| ns as f64 / 1000.0;
-    Ok(Sample {
-        cpu_us: used.total_ns as f64 / calls as f64 / 1000.0,
-        user_us: used.user_ns() / calls as f64 / 1000.0,
+    let per_call = |ns: f64| ns / calls.max(1) as f64 / 1000.0;
+    let sample = Sample {
+        cpu_us: per_call(used.total_ns as f64),
+        user_us: per_call(used.user_ns()),
         calls_per_s: report.calls_per_s(),
         p50_us: us(report.response.value_at_quantile(0.5)),
         p99_us: us(report.response.value_at_quantile(0.99)),
         sessions_p50_us: report.sessions_p50_ns.iter().map(|ns| us(*ns)).collect(),
         metrics: metrics_before.zip(metrics_after),
         calls,
+        sent_share: report.recording.sent_share(),
+        error_share: report.error_count() as f64 / report.sent as f64,
+    };
+    let reasons: Vec<_> = report
+        .errors
+        .values()
+        .map(|error| format!("{} ({})", error.first, error.count))
+        .collect();
+    Ok(Point {
+        refusal: refusal(&sample, &reasons.join(", ")),
+        sample: Some(sample),
     })
+}
+
+/// Why a sample does not count, if so; `reasons` say how calls failed.
+fn refusal(sample: &Sample, reasons: &str) -> Option<String> {
+    let percent = |share: f64| share * 100.0;
+    if sample.error_share > ERROR_SHARE_MAX {
+        let errors = percent(sample.error_share);
+        Some(format!("{errors:.2} % of the calls failed: {reasons}"))
+    } else if sample.sent_share < SENT_SHARE_MIN {
+        let sent = percent(sample.sent_share);
+        Some(format!("only {sent:.1} % of the schedule was sent"))
+    } else if sample.calls == 0 {
+        Some("no call was answered".to_owned())
+    } else {
+        None
+    }
 }
 
 /// The middle of the values; of an even number, the mean of the two middle ones.
@@ -172,12 +222,61 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use loadgen::backend::{Backend, BackendOptions};
 
     #[test]
     fn medians() {
         assert_eq!(median([]), None);
         assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median([4.0, 1.0, f64::NAN, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn samples_are_refused_for_errors_and_for_what_was_not_sent() {
+        let refused = |error_share, sent_share, calls| {
+            let sample = Sample {
+                error_share,
+                sent_share,
+                calls,
+                ..Sample::default()
+            };
+            refusal(&sample, "cannot connect (7)")
+        };
+        assert_eq!(refused(0.001, 0.99, 1), None);
+        let errors = refused(0.0011, 1.0, 1).unwrap();
+        assert!(errors.contains("0.11 %") && errors.contains("cannot connect (7)"));
+        assert!(refused(0.0, 0.989, 1).unwrap().contains("98.9 %"));
+        assert!(refused(0.0, 1.0, 0).is_some());
+    }
+
+    #[test]
+    fn a_schedule_that_cannot_be_kept_is_refused_and_kept() {
+        let backend = Backend::start(BackendOptions {
+            // One connection and 50 ms a call: 20 calls a second.
+            delay: Some(Duration::from_millis(50)),
+            payload_bytes: Some(200),
+            ..BackendOptions::default()
+        })
+        .unwrap();
+        let direct = Contestant::direct(&[(Case::Small, backend.address())]);
+        let mut load = Load {
+            case: Case::Small,
+            connections: 1,
+            sessions: None,
+            pattern: Pattern::Sticky,
+            rate: Some(1000.0),
+            cpu: 0,
+            warm_up: Duration::ZERO,
+            duration: Duration::from_millis(300),
+        };
+        let point = measure(&direct, &load);
+        assert!(point.good().is_none());
+        assert!(point.refusal.unwrap().contains("of the schedule was sent"));
+        assert!(point.sample.unwrap().p99_us > 0.0);
+        load.case = Case::Large;
+        let point = measure(&direct, &load);
+        assert!(point.sample.is_none() && point.refusal.is_some());
+        backend.stop();
     }
 
     #[test]

@@ -124,6 +124,9 @@ pub struct BackendOptions {
     pub error_kind: ErrorKind,
     /// Share of replies that are event streams; `None`: as `reply` says.
     pub sse_share: Option<f64>,
+    /// Progress notifications ahead of the reply to a call that has a progress token and is
+    /// answered by an event stream.
+    pub progress_count: u32,
     /// Filler tools `tool_001`... listed (and callable) beside the real ones.
     pub tool_count: u32,
     /// Resources `sample:///resource/1`...
@@ -157,6 +160,7 @@ impl Default for BackendOptions {
             error_rate: 0.0,
             error_kind: ErrorKind::default(),
             sse_share: None,
+            progress_count: 0,
             tool_count: 0,
             resource_count: 0,
             prompt_count: 0,

@@ -108,6 +108,8 @@ pub(crate) struct Script {
     pub(crate) mix: Mix,
     /// Bearer tokens, dealt to the sessions in turn; none: no header.
     pub(crate) tokens: Vec<String>,
+    /// Further header lines.
+    pub(crate) headers: Vec<String>,
     /// Who owns a session, when the number of the target's shards is known.
     pub(crate) slots: Option<SlotTable>,
     /// Time for connecting, and again for each exchange.
@@ -121,6 +123,7 @@ impl Script {
             forms: operations.iter().map(Form::new).collect(),
             mix: Mix::new(operations),
             tokens: Vec::new(),
+            headers: Vec::new(),
             slots: None,
             limit,
         }

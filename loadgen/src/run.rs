@@ -60,6 +60,9 @@ pub enum RunFault {
     /// The token holds something no header can hold.
     #[error("a token must be visible ASCII")]
     Token,
+    /// A header line is none, or one that the generator writes itself.
+    #[error("`{0}` is no header line that can be added")]
+    Header(String),
     /// The shards cannot be started.
     #[error("cannot start the generator's shards: {0}")]
     Start(#[from] io::Error),
@@ -215,9 +218,14 @@ fn prepare(options: RunOptions) -> Result<Common, RunFault> {
     if !tokens.iter().all(is_header) {
         return Err(RunFault::Token);
     }
+    if let Some(line) = options.headers.iter().find(|line| !is_free_header(line)) {
+        let name = line.split(':').next().unwrap_or_default();
+        return Err(RunFault::Header(name.to_owned()));
+    }
     let target = Target::parse(&options.url)?;
     let mut script = Script::new(target, &operations, options.limit);
     script.tokens = tokens;
+    script.headers = options.headers.clone();
     script.slots = options.target_shards.map(SlotTable::new);
     let mut discovery = None;
     if options.rhythm == Rhythm::Agent {
@@ -234,6 +242,30 @@ fn prepare(options: RunOptions) -> Result<Common, RunFault> {
         live: (0..options.shards).map(|_| Live::default()).collect(),
         due: (0..options.shards).map(|_| pace::Due::default()).collect(),
         options,
+    })
+}
+
+/// Headers the generator writes itself.
+const OWN_HEADERS: [&str; 7] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "content-type",
+    "accept",
+    "mcp-session-id",
+    "mcp-protocol-version",
+];
+
+/// Whether it is one whole header line (RFC 9110 5.1, 5.5) that is not the generator's to write.
+fn is_free_header(line: &str) -> bool {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    line.split_once(':').is_some_and(|(name, value)| {
+        !name.is_empty()
+            && name.bytes().all(is_name)
+            && value
+                .bytes()
+                .all(|byte| byte == b'\t' || (b' '..0x7f).contains(&byte))
+            && !OWN_HEADERS.iter().any(|own| name.eq_ignore_ascii_case(own))
     })
 }
 
@@ -313,5 +345,29 @@ impl Running {
             self.started_unix_ms,
             tallies,
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_lines_that_can_be_added() {
+        for line in ["x-tenant: a, b", "Authorization: Bearer x", "x:"] {
+            assert!(is_free_header(line), "{line}");
+        }
+        for line in [
+            "",
+            ": x",
+            "x",
+            "x y: 1",
+            "x: 1\r\ny: 2",
+            "Host: a",
+            "content-LENGTH: 1",
+            "mcp-session-id: 1",
+        ] {
+            assert!(!is_free_header(line), "{line}");
+        }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{
     io::{Read, Write},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     time::Duration,
 };
 
@@ -212,6 +212,35 @@ fn a_server_that_dies_is_told() {
 }
 
 #[test]
+fn further_headers_are_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let hearing = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut heard = Vec::new();
+        let mut piece = [0; 1024];
+        while !heard.windows(4).any(|window| window == b"\r\n\r\n") {
+            let count = stream.read(&mut piece).unwrap();
+            assert!(count > 0, "it ended early");
+            heard.extend_from_slice(&piece[..count]);
+        }
+        String::from_utf8(heard).unwrap()
+    });
+    let options = RunOptions {
+        url,
+        headers: vec!["x-tenant: a, b".into(), "authorization: Basic eA==".into()],
+        ..RunOptions::default()
+    };
+    // Nobody answers `initialize`.
+    assert!(matches!(start(options).map(drop), Err(RunFault::Setup(_))));
+    let head = hearing.join().unwrap();
+    assert!(
+        head.contains("\r\nx-tenant: a, b\r\nauthorization: Basic eA==\r\n"),
+        "{head}"
+    );
+}
+
+#[test]
 fn bad_options_are_refused() {
     let bad = |options| match start(options) {
         Ok(_) => panic!("it started"),
@@ -241,6 +270,13 @@ fn bad_options_are_refused() {
             ..good()
         }),
         RunFault::Token
+    ));
+    assert!(matches!(
+        bad(RunOptions {
+            headers: vec!["host: elsewhere".into()],
+            ..good()
+        }),
+        RunFault::Header(name) if name == "host"
     ));
     assert!(matches!(
         bad(RunOptions {

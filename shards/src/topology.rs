@@ -72,6 +72,14 @@ pub fn pin(cpu: usize) -> bool {
     cpu < CPUS_MAX && core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
 }
 
+/// Lets the calling thread, and those it starts from now on, run only when nothing else wants their
+/// core (SCHED_IDLE); false when the system refuses. There may be no way back without privileges.
+pub fn run_when_idle() -> bool {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: one valid struct, which is read only; 0 is the calling thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) == 0 }
+}
+
 /// The kernel's number of the calling thread, as `/proc/self/task` has it.
 pub fn own_thread() -> Option<u64> {
     let link = fs::read_link("/proc/thread-self").ok()?;

@@ -20,10 +20,14 @@ use crate::{
     },
 };
 
+/// Looked up on every call. Its names are the operator's, so nobody can choose them to collide, and
+/// the hash may be a fast one.
+type ByName<T> = HashMap<Box<str>, T, foldhash::fast::RandomState>;
+
 /// One user's virtual hosts.
 #[derive(Debug)]
 pub struct CompiledUser {
-    hosts: HashMap<Box<str>, Rc<VirtualHost>>,
+    hosts: ByName<Rc<VirtualHost>>,
 }
 
 /// One virtual host: what a client sees as one MCP server.
@@ -35,7 +39,7 @@ pub struct VirtualHost {
     pub backends: Vec<Backend>,
     /// Aliases over all backends: exposed name to backend and original name. `None`: two backends
     /// claim it, so it routes nowhere.
-    pub aliases: HashMap<Box<str>, Option<(u16, Box<str>)>>,
+    pub aliases: ByName<Option<(u16, Box<str>)>>,
     /// One backend is configured, so names need no prefix. A second one that cannot be used still
     /// counts: names must not change because it was mended.
     pub is_single: bool,
@@ -61,7 +65,7 @@ pub struct Backend {
     /// Path and query of its endpoint.
     pub path: Box<str>,
     /// Exposed alias by original tool name; the smallest when several name one tool.
-    pub alias_of: HashMap<Box<str>, Box<str>>,
+    pub alias_of: ByName<Box<str>>,
     /// Original tool names a caller may see and call; `None`: all.
     pub allowed_tools: Option<Vec<Box<str>>>,
     /// Original prompt names, likewise.
@@ -161,7 +165,7 @@ impl VirtualHost {
                 backends.push(backend);
             }
         }
-        let mut aliases: HashMap<Box<str>, Option<(u16, Box<str>)>> = HashMap::new();
+        let mut aliases: ByName<Option<(u16, Box<str>)>> = ByName::default();
         for (index, backend) in (0u16..).zip(&backends) {
             for (alias, original) in &host.backends[&*backend.key].tool_name_aliases {
                 aliases
@@ -217,7 +221,7 @@ impl Backend {
             Transport::Sse => targets.of_bridge(Behind::Sse(&config.url))?,
             Transport::Stdio => targets.of_bridge(Behind::Stdio(config.stdio.as_ref()?))?,
         };
-        let mut alias_of: HashMap<Box<str>, Box<str>> = HashMap::new();
+        let mut alias_of: ByName<Box<str>> = ByName::default();
         // Ascending aliases, so the smallest one of a tool is kept.
         for (alias, original) in &config.tool_name_aliases {
             alias_of

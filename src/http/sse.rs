@@ -9,6 +9,8 @@ use std::fmt;
 
 use memchr::memchr2;
 
+use super::Decimal;
+
 /// One event, as its fields said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
@@ -322,7 +324,7 @@ pub fn write_event(out: &mut Vec<u8>, id: Option<&[u8]>, retry_ms: Option<u64>, 
     }
     if let Some(retry_ms) = retry_ms {
         out.extend_from_slice(b"retry: ");
-        write_decimal(out, retry_ms);
+        out.extend_from_slice(Decimal::new(retry_ms).as_bytes());
         out.push(b'\n');
     }
     out.extend_from_slice(b"data: ");
@@ -345,18 +347,6 @@ fn write_one_line(out: &mut Vec<u8>, text: &[u8]) {
         rest = &rest[line_end + 1..];
     }
     out.extend_from_slice(rest);
-}
-
-fn write_decimal(out: &mut Vec<u8>, mut number: u64) {
-    let start = out.len();
-    loop {
-        out.push(b'0' + (number % 10) as u8);
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out[start..].reverse();
 }
 
 #[cfg(test)]

@@ -122,9 +122,7 @@ impl Writer<'_, '_> {
                 self.replay(seen);
             }
             None if self.session.version >= Version::V2025_11_25 => {
-                let id = last.to_string();
-                let (text, id) = (&mut self.text, Some(id.as_bytes()));
-                sse::write_event(text, id, Some(RETRY_MS), b"");
+                sse::write_event(&mut self.text, Some(&last.text()), Some(RETRY_MS), b"");
             }
             None => {}
         }
@@ -141,8 +139,7 @@ impl Writer<'_, '_> {
     }
 
     fn event(&mut self, id: EventId, data: &[u8]) {
-        let id = id.to_string();
-        sse::write_event(&mut self.text, Some(id.as_bytes()), None, data);
+        sse::write_event(&mut self.text, Some(&id.text()), None, data);
     }
 
     async fn listen(&mut self, stream: &GetStream) -> Result<(), ClientGone> {

@@ -101,7 +101,7 @@ impl<'a, 'b> Flow<'a, 'b> {
             }
             return Ok(());
         }
-        let mut events = Vec::new();
+        let mut events = self.shard.shard.buffers.lease();
         self.begin(&mut events);
         for message in messages {
             self.event(&mut events, &message);
@@ -118,8 +118,8 @@ impl<'a, 'b> Flow<'a, 'b> {
         let log = self.session.streams.open_call();
         if self.session.version >= Version::V2025_11_25 {
             let retry_ms = self.retry_ms.unwrap_or(RETRY_MS);
-            let id = log.last_id().to_string();
-            sse::write_event(events, Some(id.as_bytes()), Some(retry_ms), b"");
+            let id = log.last_id().text();
+            sse::write_event(events, Some(&id), Some(retry_ms), b"");
         }
         self.log = Some(log);
     }
@@ -128,9 +128,9 @@ impl<'a, 'b> Flow<'a, 'b> {
     fn event(&mut self, events: &mut Vec<u8>, message: &[u8]) {
         let id = self.log.as_ref().map(|log| {
             let id = self.session.streams.add(log, message, now_ms());
-            id.to_string()
+            id.text()
         });
-        sse::write_event(events, id.as_ref().map(String::as_bytes), None, message);
+        sse::write_event(events, id.as_deref(), None, message);
     }
 
     /// Something to hear for a client that waits.
@@ -206,7 +206,7 @@ impl<'a, 'b> Flow<'a, 'b> {
             self.shard.shard.buffers.put(self.reply.last(out).await?);
             return Ok(());
         }
-        let mut events = Vec::new();
+        let mut events = self.shard.shard.buffers.lease();
         self.begin(&mut events);
         for message in messages {
             self.event(&mut events, &message);
@@ -236,11 +236,11 @@ impl<'a, 'b> Flow<'a, 'b> {
         if !knows_polling || self.is_detached || !self.reply.can_stream() {
             return Ok(());
         }
-        let mut events = Vec::new();
+        let mut events = self.shard.shard.buffers.lease();
         self.begin(&mut events);
         if let Some(log) = &self.log {
-            let id = log.last_id().to_string();
-            sse::write_event(&mut events, Some(id.as_bytes()), self.retry_ms, b"");
+            let id = log.last_id().text();
+            sse::write_event(&mut events, Some(&id), self.retry_ms, b"");
         }
         // It may have gone by itself.
         let _ = self.end(&events).await;

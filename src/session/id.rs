@@ -25,7 +25,7 @@ const MAC_BYTES: usize = 16;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 fn is_of_alphabet(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
+    byte.is_ascii_alphanumeric() | (byte == b'-') | (byte == b'_')
 }
 
 /// A session's id. Never printed: it is a secret of the client's.
@@ -41,8 +41,12 @@ impl SessionId {
     /// Whether the bytes have the form of an id. Says nothing of their being genuine.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: [u8; ID_BYTES] = bytes.try_into().ok()?;
-        let well_formed = bytes[0] == VERSION && bytes.iter().all(|byte| is_of_alphabet(*byte));
-        well_formed.then_some(Self(bytes))
+        // Every request brings one, and nearly all are well-formed: looking at all of it without a
+        // branch takes a tenth of the instructions.
+        let is_formed = bytes.iter().fold(bytes[0] == VERSION, |is_formed, byte| {
+            is_formed & is_of_alphabet(*byte)
+        });
+        is_formed.then_some(Self(bytes))
     }
 }
 

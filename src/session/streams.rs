@@ -8,11 +8,13 @@
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
-    fmt,
     rc::Rc,
 };
 
 use shards::notify::{Event, Notify};
+use smallvec::SmallVec;
+
+use crate::http::Decimal;
 
 /// Messages kept for a stream that does not read, or for a session without a stream; then the
 /// oldest goes.
@@ -23,6 +25,9 @@ const EVENTS_MAX: usize = 256;
 const EVENT_BYTES_MAX: usize = 256 * 1024;
 /// How long they are kept, ms.
 pub const EVENT_AGE_MS_MAX: u64 = 300_000;
+
+/// Characters of the longest id: a letter, two numbers and a dash.
+const TEXT_BYTES_MAX: usize = 24;
 
 /// A stream of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,14 +61,19 @@ impl EventId {
         let number = number.parse().ok()?;
         Some(Self { stream, number })
     }
-}
 
-impl fmt::Display for EventId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.stream {
-            StreamId::Get(stream) => write!(f, "g{stream}-{}", self.number),
-            StreamId::Call(stream) => write!(f, "c{stream}-{}", self.number),
-        }
+    /// The id as clients see it. Each event has one, so it takes no memory of its own.
+    pub fn text(self) -> SmallVec<[u8; TEXT_BYTES_MAX]> {
+        let (kind, stream) = match self.stream {
+            StreamId::Get(stream) => (b'g', stream),
+            StreamId::Call(stream) => (b'c', stream),
+        };
+        let mut text = SmallVec::new();
+        text.push(kind);
+        text.extend_from_slice(Decimal::new(u64::from(stream)).as_bytes());
+        text.push(b'-');
+        text.extend_from_slice(Decimal::new(u64::from(self.number)).as_bytes());
+        text
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     config::compiled::Backend,
-    http::header_values,
+    http::{Decimal, header_values},
     mcp::{header_schema::ParamHeader, mirror, version::Version},
     upstream::FromClient,
 };
@@ -100,7 +100,7 @@ pub fn finish_head<'a>(
     backend: &Backend,
     client: impl Into<FromClient<'a>>,
 ) {
-    decimal(out, body_bytes as u64);
+    out.extend_from_slice(Decimal::new(body_bytes as u64).as_bytes());
     out.extend_from_slice(b"\r\n");
     pass_headers(out, backend, client.into());
 }
@@ -138,7 +138,7 @@ pub fn finish_mirrored_head<'a>(
     backend: &Backend,
     client: impl Into<FromClient<'a>>,
 ) {
-    decimal(out, body_bytes as u64);
+    out.extend_from_slice(Decimal::new(body_bytes as u64).as_bytes());
     out.extend_from_slice(b"\r\nmcp-method: ");
     out.extend_from_slice(mirror.method);
     if let Some(name) = mirror.name {
@@ -199,23 +199,6 @@ pub fn passed_head<'a>(
     head.into()
 }
 
-/// Appends a number in decimal.
-pub fn decimal(out: &mut Vec<u8>, number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        // A digit is below 10.
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,14 +255,5 @@ mod tests {
             &*nothing,
         );
         assert!(request.ends_with(b"accept: text/event-stream\r\nlast-event-id: e1\r\n\r\n"));
-    }
-
-    #[test]
-    fn numbers() {
-        for number in [0, 7, 10, 999, u64::MAX] {
-            let mut out = Vec::new();
-            decimal(&mut out, number);
-            assert_eq!(out, number.to_string().into_bytes());
-        }
     }
 }

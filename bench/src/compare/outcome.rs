@@ -4,13 +4,23 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use serde_json::{Map, Value, json};
 
-use crate::{sample::Sample, sample::median, targets::TARGETS};
+use crate::{
+    sample::{Point, Sample, median},
+    targets::TARGETS,
+};
 
 /// Drift of nginx between cycles above which its ratios mean little (engine.md 10).
 const DRIFT_MAX: f64 = 0.20;
+/// Cycles below which there is no verdict.
+const CYCLES_MIN: u32 = 3;
 
-/// Samples of one contestant in one case, by cycle.
-pub(super) type Cycles = Vec<Option<Sample>>;
+/// Points of one contestant in one case, by cycle.
+pub(super) type Cycles = Vec<Point>;
+
+/// The samples that count.
+pub(super) fn good(cycles: &Cycles) -> impl Iterator<Item = &Sample> {
+    cycles.iter().filter_map(Point::good)
+}
 
 /// Everything measured.
 #[derive(Debug, Default)]
@@ -19,12 +29,20 @@ pub struct Outcome {
     pub targets: BTreeMap<&'static str, f64>,
     /// What it was measured on.
     pub machine: Value,
+    /// Cycles.
+    pub cycles: u32,
+    /// Whether the generator, and the bare proxies, are a debug build.
+    pub is_debug: bool,
     /// Who or what was skipped, and why.
     pub skipped: Vec<String>,
+    /// Which points do not count, and why.
+    pub refused: Vec<String>,
+    /// What follows for the one who runs a gateway here.
+    pub advice: Vec<String>,
     /// Largest spread of nginx's CPU per call between cycles, of its median.
     pub nginx_drift: Option<f64>,
     /// Case, contestant, cycles; in the order they were measured.
-    cases: Vec<(String, Vec<(&'static str, Cycles)>)>,
+    cases: Vec<(String, Vec<(String, Cycles)>)>,
 }
 
 impl Outcome {
@@ -39,20 +57,30 @@ impl Outcome {
         }
     }
 
+    pub(super) fn advise(&mut self, line: String) {
+        self.advice.push(line);
+    }
+
+    pub(super) fn refuse(&mut self, note: String) {
+        self.refused.push(note);
+    }
+
     pub(super) fn reach(&mut self, id: &'static str, value: Option<f64>) {
         if let Some(value) = value.filter(|value| value.is_finite()) {
             self.targets.insert(id, value);
         }
     }
 
-    /// Keeps the samples of a case; those of contestants without any are left out.
-    pub(super) fn keep(&mut self, case: String, rows: Vec<(&'static str, Cycles)>) {
+    /// Keeps the points of a case, those that do not count as well; contestants of which nothing
+    /// was asked are left out.
+    pub(super) fn keep(&mut self, case: String, rows: Vec<(String, Cycles)>) {
+        let was_asked = |point: &Point| point.sample.is_some() || point.refusal.is_some();
         let rows: Vec<_> = rows
             .into_iter()
-            .filter(|(_, cycles)| cycles.iter().any(Option::is_some))
+            .filter(|(_, cycles)| cycles.iter().any(was_asked))
             .collect();
-        if let Some((_, cycles)) = rows.iter().find(|(label, _)| *label == "nginx") {
-            let drift = spread(cycles.iter().flatten().map(|sample| sample.cpu_us));
+        if let Some((_, cycles)) = rows.iter().find(|(label, _)| label == "nginx") {
+            let drift = spread(good(cycles).map(|sample| sample.cpu_us));
             self.nginx_drift = [self.nginx_drift, drift]
                 .into_iter()
                 .flatten()
@@ -69,17 +97,38 @@ impl Outcome {
         for (case, rows) in &self.cases {
             let rows: Map<String, Value> = rows
                 .iter()
-                .map(|(label, cycles)| ((*label).to_owned(), row(cycles, rows)))
+                .map(|(label, cycles)| (label.clone(), row(cycles, rows)))
                 .collect();
             cases.insert(case.clone(), Value::Object(rows));
         }
         json!({
             "targets": self.targets,
             "machine": self.machine,
+            "cycles": self.cycles,
             "cases": cases,
             "nginx_drift": self.nginx_drift,
+            "advice": self.advice,
+            "no_verdict": self.no_verdict(),
             "skipped": self.skipped,
+            "refused": self.refused,
         })
+    }
+
+    /// Why the figures decide nothing, if so.
+    fn no_verdict(&self) -> Option<String> {
+        if self.is_debug {
+            return Some("this bench is a debug build: cargo run --release -p bench".to_owned());
+        }
+        if self.cycles < CYCLES_MIN {
+            return Some(format!(
+                "fewer than {CYCLES_MIN} cycles: to see that it works, not to quote"
+            ));
+        }
+        let drift = self.nginx_drift.filter(|drift| *drift > DRIFT_MAX)?;
+        Some(format!(
+            "nginx itself drifts by {:.0} %: too much for a verdict",
+            drift * 100.0
+        ))
     }
 
     /// As tables for a terminal.
@@ -89,8 +138,8 @@ impl Outcome {
         for (case, rows) in &self.cases {
             let _ = writeln!(
                 text,
-                "{case:<24} {:>9} {:>9} {:>9} {:>10} {:>9} {:>9}",
-                "CPU us", "user us", "/ nginx", "calls/s", "p50 us", "p99 us"
+                "{case:<24} {:>9} {:>9} {:>9} {:>10} {:>9} {:>9} {:>7}",
+                "CPU us", "user us", "/ nginx", "calls/s", "p50 us", "p99 us", "sent %"
             );
             for (label, cycles) in rows {
                 let value = row(cycles, rows);
@@ -100,13 +149,15 @@ impl Outcome {
                 };
                 let _ = writeln!(
                     text,
-                    "  {label:<22} {:>9} {:>9} {:>9} {:>10} {:>9} {:>9}",
+                    "  {label:<22} {:>9} {:>9} {:>9} {:>10} {:>9} {:>9} {:>7}{}",
                     cell("cpu_us"),
                     cell("user_us"),
                     cell("ratio_to_nginx"),
                     cell("calls_per_s"),
                     cell("p50_us"),
                     cell("p99_us"),
+                    cell("sent_percent"),
+                    mark(&value),
                 );
             }
         }
@@ -125,29 +176,54 @@ impl Outcome {
                 target.goal
             );
         }
+        for line in &self.advice {
+            let _ = writeln!(text, "{line}");
+        }
+        for note in &self.refused {
+            let _ = writeln!(text, "refused {note}");
+        }
         for note in &self.skipped {
             let _ = writeln!(text, "skipped {note}");
         }
         if let Some(drift) = self.nginx_drift {
-            let verdict = if drift > DRIFT_MAX {
-                ": too much for a verdict"
-            } else {
-                ""
-            };
-            let _ = writeln!(text, "nginx drifts by {:.0} %{verdict}", drift * 100.0);
+            let _ = writeln!(text, "nginx drifts by {:.0} %", drift * 100.0);
+        }
+        if let Some(reason) = self.no_verdict() {
+            let _ = writeln!(text, "no verdict: {reason}");
         }
         let _ = writeln!(text, "{}", self.machine);
         text
     }
 }
 
-/// Medians of a contestant; CPU figures only when it has a process.
-fn row(cycles: &Cycles, rows: &[(&'static str, Cycles)]) -> Value {
-    let middle = |pick: fn(&Sample) -> f64| median(cycles.iter().flatten().map(pick));
+/// What stands behind a row whose samples do not all count.
+fn mark(row: &Value) -> String {
+    let (accepted, refused) = (row["accepted"].as_u64(), row["refused"].as_u64());
+    match (accepted.unwrap_or(0), refused.unwrap_or(0)) {
+        (_, 0) => String::new(),
+        (0, _) => "  REFUSED".to_owned(),
+        (accepted, refused) => format!("  {refused} of {} refused", accepted + refused),
+    }
+}
+
+/// Medians of a contestant over the samples that count, or over the others when none does; CPU
+/// figures only when it has a process.
+fn row(cycles: &Cycles, rows: &[(String, Cycles)]) -> Value {
+    let accepted = good(cycles).count();
+    let refused = cycles.iter().filter(|point| point.refusal.is_some());
+    let samples: Vec<&Sample> = if accepted > 0 {
+        good(cycles).collect()
+    } else {
+        cycles
+            .iter()
+            .filter_map(|point| point.sample.as_ref())
+            .collect()
+    };
+    let middle = |pick: fn(&Sample) -> f64| median(samples.iter().copied().map(pick));
     let cpu = |pick: fn(&Sample) -> f64| middle(pick).filter(|value| *value > 0.0);
     let nginx = rows
         .iter()
-        .find(|(label, _)| *label == "nginx")
+        .find(|(label, _)| label == "nginx")
         .map(|(_, cycles)| cycles);
     json!({
         "cpu_us": cpu(|sample| sample.cpu_us),
@@ -156,13 +232,17 @@ fn row(cycles: &Cycles, rows: &[(&'static str, Cycles)]) -> Value {
         "calls_per_s": middle(|sample| sample.calls_per_s),
         "p50_us": middle(|sample| sample.p50_us),
         "p99_us": middle(|sample| sample.p99_us),
+        "sent_percent": middle(|sample| sample.sent_share * 100.0),
+        "error_percent": middle(|sample| sample.error_share * 100.0),
+        "accepted": accepted,
+        "refused": refused.count(),
     })
 }
 
 /// Median over the cycles of ours / theirs in the same cycle.
 pub(super) fn ratio(ours: &Cycles, theirs: &Cycles, pick: fn(&Sample) -> f64) -> Option<f64> {
     let pairs = ours.iter().zip(theirs).filter_map(|(one, other)| {
-        let (one, other) = (pick(one.as_ref()?), pick(other.as_ref()?));
+        let (one, other) = (pick(one.good()?), pick(other.good()?));
         (one > 0.0 && other > 0.0).then_some(one / other)
     });
     median(pairs)
@@ -186,11 +266,15 @@ mod tests {
     fn cycles(cpu: &[f64]) -> Cycles {
         cpu.iter()
             .map(|cpu_us| {
-                (*cpu_us > 0.0).then(|| Sample {
-                    cpu_us: *cpu_us,
-                    p50_us: 5.0,
-                    ..Sample::default()
-                })
+                if *cpu_us > 0.0 {
+                    Point::from(Sample {
+                        cpu_us: *cpu_us,
+                        p50_us: 5.0,
+                        ..Sample::default()
+                    })
+                } else {
+                    Point::default()
+                }
             })
             .collect()
     }
@@ -212,14 +296,17 @@ mod tests {
 
     #[test]
     fn tables_and_objects_tell_the_same() {
-        let mut outcome = Outcome::default();
+        let mut outcome = Outcome {
+            cycles: 3,
+            ..Outcome::default()
+        };
         assert!(outcome.is_empty());
         outcome.keep(
             "json200".to_owned(),
             vec![
-                ("direct", cycles(&[0.0])),
-                ("nginx", cycles(&[20.0, 30.0])),
-                ("ours", cycles(&[10.0, 15.0])),
+                ("direct".to_owned(), cycles(&[0.0])),
+                ("nginx".to_owned(), cycles(&[20.0, 30.0])),
+                ("ours".to_owned(), cycles(&[10.0, 15.0])),
             ],
         );
         outcome.reach("V1", Some(0.8));
@@ -237,6 +324,66 @@ mod tests {
         assert!(
             text.lines()
                 .any(|line| line.starts_with("V1 ") && line.contains("first"))
+        );
+    }
+
+    #[test]
+    fn what_is_refused_stays_in_the_table_and_out_of_the_figures() {
+        let refused = |cpu_us| Point {
+            refusal: Some("too few were sent".to_owned()),
+            ..cycles(&[cpu_us]).remove(0)
+        };
+        let mut half = cycles(&[10.0, 10.0]);
+        half.push(refused(90.0));
+        let mut outcome = Outcome {
+            cycles: 3,
+            ..Outcome::default()
+        };
+        outcome.keep(
+            "case".to_owned(),
+            vec![
+                ("nginx".to_owned(), cycles(&[20.0, 20.0, 20.0])),
+                ("half".to_owned(), half),
+                ("all".to_owned(), vec![refused(50.0), refused(50.0)]),
+                (
+                    "none".to_owned(),
+                    vec![Point {
+                        sample: None,
+                        refusal: Some("cannot connect".to_owned()),
+                    }],
+                ),
+                ("nobody".to_owned(), vec![Point::default()]),
+            ],
+        );
+        let json = outcome.to_json();
+        let case = &json["cases"]["case"];
+        assert_eq!(case["half"]["ratio_to_nginx"], 0.5);
+        assert_eq!(
+            (&case["half"]["accepted"], &case["half"]["refused"]),
+            (&2.into(), &1.into())
+        );
+        assert_eq!(case["all"]["cpu_us"], 50.0);
+        assert!(case["all"]["ratio_to_nginx"].is_null());
+        assert!(case["nobody"].is_null());
+        let text = outcome.to_text();
+        let row = |name: &str| {
+            let mut lines = text.lines();
+            lines
+                .find(|line| line.starts_with(&format!("  {name} ")))
+                .unwrap()
+        };
+        assert!(row("half").ends_with("1 of 3 refused"), "{text}");
+        assert!(
+            row("all").ends_with("REFUSED") && row("none").ends_with("REFUSED"),
+            "{text}"
+        );
+        assert!(row("nginx").trim_end().ends_with("0.00"), "{text}");
+        assert!(json["no_verdict"].is_null());
+        outcome.cycles = 1;
+        assert!(
+            outcome
+                .to_text()
+                .contains("no verdict: fewer than 3 cycles")
         );
     }
 }

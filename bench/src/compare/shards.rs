@@ -8,7 +8,7 @@ use loadgen::run::Pattern;
 use super::{Bench, CONNECTIONS, outcome::Cycles};
 use crate::{
     contestant::Case,
-    sample::{Sample, median},
+    sample::{Point, median},
 };
 
 /// Connections of the load that opens a new one for each call.
@@ -19,12 +19,12 @@ const SESSIONS_OF_ONE: u32 = 8;
 /// The samples of one cycle.
 #[derive(Default)]
 struct Cycle {
-    one_sticky: Option<Sample>,
-    two_sticky: Option<Sample>,
-    two_spread: Option<Sample>,
-    two_single: Option<Sample>,
-    one_fresh: Option<Sample>,
-    two_fresh: Option<Sample>,
+    one_sticky: Point,
+    two_sticky: Point,
+    two_spread: Point,
+    two_single: Point,
+    one_fresh: Point,
+    two_fresh: Point,
 }
 
 impl Bench {
@@ -80,7 +80,7 @@ impl Bench {
         self.outcome.reach("V16", over(hand_over_us));
         self.outcome.reach("V18", over(local_share));
         self.outcome.reach("V18B", over(imbalance));
-        type Pick = fn(Cycle) -> [Option<Sample>; 6];
+        type Pick = fn(Cycle) -> [Point; 6];
         let pick: Pick = |cycle| {
             [
                 cycle.one_sticky,
@@ -99,9 +99,9 @@ impl Bench {
             "1 fresh",
             "2 fresh",
         ];
-        let mut rows: Vec<(&'static str, Cycles)> = labels
+        let mut rows: Vec<(String, Cycles)> = labels
             .into_iter()
-            .map(|label| (label, Vec::new()))
+            .map(|label| (label.to_owned(), Vec::new()))
             .collect();
         for cycle in cycles {
             for (row, sample) in rows.iter_mut().zip(pick(cycle)) {
@@ -114,7 +114,7 @@ impl Bench {
 
 /// V5: (mixed - local share of local) / forwarded share, over local.
 fn forwarded_ratio(cycle: &Cycle) -> Option<f64> {
-    let (local, mixed) = (cycle.two_sticky.as_ref()?, cycle.two_spread.as_ref()?);
+    let (local, mixed) = (cycle.two_sticky.good()?, cycle.two_spread.good()?);
     let share = mixed
         .per_call("forwarded")
         .filter(|share| *share > 0.05)?
@@ -126,7 +126,7 @@ fn forwarded_ratio(cycle: &Cycle) -> Option<f64> {
 /// V6: of the sessions of one connection, as many are foreign as the forwarded share says; they
 /// are the slower ones.
 fn forwarded_added_us(cycle: &Cycle) -> Option<f64> {
-    let sample = cycle.two_single.as_ref()?;
+    let sample = cycle.two_single.good()?;
     let times = &sample.sessions_p50_us;
     let foreign = (sample.per_call("forwarded")? * times.len() as f64).round() as usize;
     if foreign == 0 || foreign >= times.len() {
@@ -138,21 +138,21 @@ fn forwarded_added_us(cycle: &Cycle) -> Option<f64> {
 
 /// V14.
 fn two_shards_ratio(cycle: &Cycle) -> Option<f64> {
-    Some(cycle.two_sticky.as_ref()?.cpu_us / cycle.one_sticky.as_ref()?.cpu_us)
+    Some(cycle.two_sticky.good()?.cpu_us / cycle.one_sticky.good()?.cpu_us)
 }
 
 /// V16: what a call on a new connection costs more with two shards, less what any call does, for
 /// each socket handed over.
 fn hand_over_us(cycle: &Cycle) -> Option<f64> {
-    let (one, two) = (cycle.one_fresh.as_ref()?, cycle.two_fresh.as_ref()?);
+    let (one, two) = (cycle.one_fresh.good()?, cycle.two_fresh.good()?);
     let share = two.per_call("handed_over").filter(|share| *share > 0.05)?;
-    let second_shard_us = cycle.two_sticky.as_ref()?.cpu_us - cycle.one_sticky.as_ref()?.cpu_us;
+    let second_shard_us = cycle.two_sticky.good()?.cpu_us - cycle.one_sticky.good()?.cpu_us;
     Some((two.cpu_us - one.cpu_us - second_shard_us) / share)
 }
 
 /// V18, percent.
 fn local_share(cycle: &Cycle) -> Option<f64> {
-    let sample = cycle.two_sticky.as_ref()?;
+    let sample = cycle.two_sticky.good()?;
     let foreign = sample.per_call("forwarded")? + sample.per_call("handed_over")?;
     Some((1.0 - foreign) * 100.0)
 }
@@ -161,7 +161,7 @@ fn local_share(cycle: &Cycle) -> Option<f64> {
 fn imbalance(cycle: &Cycle) -> Option<f64> {
     let sessions = cycle
         .two_sticky
-        .as_ref()?
+        .good()?
         .metrics
         .as_ref()?
         .1
@@ -174,11 +174,11 @@ fn imbalance(cycle: &Cycle) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Metrics;
+    use crate::{metrics::Metrics, sample::Sample};
 
-    fn sample(cpu_us: f64, before: &str, after: &str) -> Option<Sample> {
+    fn sample(cpu_us: f64, before: &str, after: &str) -> Point {
         let metrics = Some((Metrics::parse(before), Metrics::parse(after)));
-        Some(Sample {
+        Point::from(Sample {
             cpu_us,
             calls: 100,
             metrics,
@@ -192,13 +192,13 @@ mod tests {
         let half = "shardgate_forwarded_total 50\nshardgate_handed_over_total 50";
         let seated = "shardgate_forwarded_total 0\nshardgate_handed_over_total 1\n\
             shardgate_sessions{shard=\"0\"} 30\nshardgate_sessions{shard=\"1\"} 34";
-        let mut single = sample(0.0, none, half).unwrap();
+        let mut single = sample(0.0, none, half).sample.unwrap();
         single.sessions_p50_us = vec![100.0, 102.0, 130.0, 132.0];
         let cycle = Cycle {
             one_sticky: sample(20.0, none, none),
             two_sticky: sample(21.0, none, seated),
             two_spread: sample(26.0, none, half),
-            two_single: Some(single),
+            two_single: single.into(),
             one_fresh: sample(60.0, none, none),
             two_fresh: sample(75.0, none, half),
         };
@@ -234,5 +234,9 @@ mod tests {
             assert_eq!(figure(&cycle), None);
         }
         assert!(two_shards_ratio(&cycle).is_some());
+        // Nor from a sample that was refused.
+        let mut refused = cycle;
+        refused.one_sticky.refusal = Some("x".to_owned());
+        assert_eq!(two_shards_ratio(&refused), None);
     }
 }

@@ -1,18 +1,19 @@
-//! CPU per call and latency on one core: nobody, nginx, and the gateway on both drivers.
+//! CPU per call and latency on one core: nobody, nginx, HAProxy, the gateway on both drivers, and
+//! whoever else takes part; saturated, and at fixed rates.
 
 use loadgen::run::Pattern;
 
 use super::{
     Bench, CONNECTIONS,
-    outcome::{Cycles, ratio},
+    outcome::{Cycles, good, ratio},
 };
 use crate::{
     contestant::{Case, Contestant},
-    sample::{Load, median},
+    sample::{Load, Point, median},
 };
 
-/// Rate of the open loop: what a core does with ease, so that queues are the exception.
-const CALLS_PER_S: f64 = 5000.0;
+/// Rate of V8: what a core does with ease, so that queues are the exception.
+pub const CALLS_PER_S: f64 = 5000.0;
 /// Labels of the gateway's contestants.
 const URING: &str = "shardgate io_uring";
 const EPOLL: &str = "shardgate epoll";
@@ -26,8 +27,8 @@ impl Bench {
         let backends = self.backends.addresses();
         let cpu = self.options.test_cpu;
         let mut field = vec![Contestant::direct(&backends)];
-        let nginx = Contestant::nginx(&self.folder, cpu, &backends);
-        field.extend(self.admit("nginx", nginx));
+        field.extend(self.plain_proxies());
+        field.extend(self.peers());
         field.extend(self.gateway(URING, "io-uring", &[cpu]));
         if self.wants(&["V2"]) {
             field.extend(self.gateway(EPOLL, "epoll", &[cpu]));
@@ -52,17 +53,17 @@ impl Bench {
                     self.outcome.reach("V1", against_nginx(URING));
                     self.outcome.reach("V2", against_nginx(EPOLL));
                     let user = find(&rows, URING)
-                        .and_then(|cycles| median(cycles.iter().flatten().map(|s| s.user_us)));
+                        .and_then(|cycles| median(good(cycles).map(|sample| sample.user_us)));
                     self.outcome.reach("V17", user);
                     let allocations = find(&rows, URING).and_then(|cycles| {
-                        let samples = cycles.iter().flatten();
+                        let samples = good(cycles);
                         median(samples.filter_map(|sample| sample.per_call("allocations")))
                     });
                     self.outcome.reach("V10", allocations);
                 }
                 Case::Large => self.outcome.reach("V3", against_nginx(URING)),
                 Case::Stream => self.outcome.reach("V4", against_nginx(URING)),
-                Case::Pair | Case::Five => {}
+                Case::Progress | Case::Pair | Case::Five => {}
             }
             self.outcome
                 .keep(format!("{}, {CONNECTIONS} connections", case.name()), rows);
@@ -75,29 +76,45 @@ impl Bench {
                 .keep(format!("{}, 1 connection", Case::Small.name()), rows);
         }
         if self.wants(&["V8"]) {
-            let mut load = self.load(Case::Small, CONNECTIONS, Pattern::Sticky);
-            load.rate = Some(CALLS_PER_S);
-            let name = format!("{}, {CALLS_PER_S} calls/s", Case::Small.name());
-            let rows = self.turns(&name, &field, &load);
+            for rate in self.options.rates.clone() {
+                self.on_time(&field, rate);
+            }
+        }
+    }
+
+    /// An open loop: calls start when they are due, `rate` in a second. V8 at its rate.
+    fn on_time(&mut self, field: &[Contestant], rate: f64) {
+        let mut load = self.load(Case::Small, CONNECTIONS, Pattern::Sticky);
+        load.rate = Some(rate);
+        let name = format!("{}, {rate} calls/s", Case::Small.name());
+        let rows = self.turns(&name, field, &load);
+        if rate == CALLS_PER_S {
             let tail = find(&rows, URING)
                 .zip(find(&rows, "nginx"))
                 .and_then(|(ours, theirs)| ratio(ours, theirs, |sample| sample.p99_us));
             self.outcome.reach("V8", tail);
-            self.outcome.keep(name, rows);
         }
+        self.outcome.keep(name, rows);
     }
 
     /// All contestants in turn, in every cycle.
-    fn turns(
+    pub(super) fn turns(
         &mut self,
         name: &str,
         field: &[Contestant],
         load: &Load,
-    ) -> Vec<(&'static str, Cycles)> {
+    ) -> Vec<(String, Cycles)> {
         let cycles = self.options.cycles;
-        let mut rows: Vec<(&'static str, Cycles)> = field
+        let field: Vec<&Contestant> = field
             .iter()
-            .map(|contestant| (contestant.label, (0..cycles).map(|_| None).collect()))
+            .filter(|contestant| contestant.endpoint(load.case).is_some())
+            .collect();
+        let mut rows: Vec<(String, Cycles)> = field
+            .iter()
+            .map(|contestant| {
+                let none = (0..cycles).map(|_| Point::default());
+                (contestant.label.clone(), none.collect())
+            })
             .collect();
         for cycle in 0..cycles as usize {
             let mut order: Vec<usize> = (0..field.len()).collect();
@@ -105,21 +122,21 @@ impl Bench {
                 order.reverse();
             }
             for index in order {
-                rows[index].1[cycle] = self.sample(name, &field[index], load);
+                rows[index].1[cycle] = self.sample(name, field[index], load);
             }
         }
         rows
     }
 }
 
-fn find<'a>(rows: &'a [(&'static str, Cycles)], label: &str) -> Option<&'a Cycles> {
+fn find<'a>(rows: &'a [(String, Cycles)], label: &str) -> Option<&'a Cycles> {
     rows.iter()
-        .find(|(known, _)| *known == label)
+        .find(|(known, _)| known == label)
         .map(|(_, cycles)| cycles)
 }
 
 /// Median over the cycles of (gateway - direct) / (nginx - direct), medians of latency.
-fn added(rows: &[(&'static str, Cycles)]) -> Option<f64> {
+fn added(rows: &[(String, Cycles)]) -> Option<f64> {
     let (direct, nginx, gateway) = (
         find(rows, "direct")?,
         find(rows, "nginx")?,
@@ -130,9 +147,9 @@ fn added(rows: &[(&'static str, Cycles)]) -> Option<f64> {
         .zip(nginx)
         .zip(direct)
         .filter_map(|((gateway, nginx), direct)| {
-            let direct = direct.as_ref()?.p50_us;
-            let by_nginx = nginx.as_ref()?.p50_us - direct;
-            (by_nginx > 0.0).then_some((gateway.as_ref()?.p50_us - direct) / by_nginx)
+            let direct = direct.good()?.p50_us;
+            let by_nginx = nginx.good()?.p50_us - direct;
+            (by_nginx > 0.0).then_some((gateway.good()?.p50_us - direct) / by_nginx)
         });
     median(ratios)
 }
@@ -148,7 +165,7 @@ mod tests {
             values
                 .iter()
                 .map(|p50_us| {
-                    Some(Sample {
+                    Point::from(Sample {
                         p50_us: *p50_us,
                         ..Sample::default()
                     })
@@ -156,9 +173,9 @@ mod tests {
                 .collect()
         };
         let rows = [
-            ("direct", cycles(&[100.0, 90.0, 100.0])),
-            ("nginx", cycles(&[200.0, 190.0, 90.0])),
-            (URING, cycles(&[180.0, 150.0, 500.0])),
+            ("direct".to_owned(), cycles(&[100.0, 90.0, 100.0])),
+            ("nginx".to_owned(), cycles(&[200.0, 190.0, 90.0])),
+            (URING.to_owned(), cycles(&[180.0, 150.0, 500.0])),
         ];
         // In the third cycle nginx took off time, which is noise: no ratio.
         let ratio = added(&rows).unwrap();

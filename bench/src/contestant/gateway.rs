@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{Absence, Case, Contestant, free_address, wait_for};
-use crate::{process::Process, token};
+use crate::{plain::Endpoint, process::Process, token};
 
 /// Secret of the bench's tokens; it guards nothing.
 const SECRET: &str = "the secret of a bench that listens on loopback only";
@@ -26,8 +26,12 @@ pub struct GatewayPlan<'a> {
     pub program: &'a Path,
     /// `--io-driver`.
     pub driver: &'static str,
-    /// Cores; one shard on each.
+    /// Cores. With one of them the whole process stays there, however many shards it has.
     pub cpus: &'a [usize],
+    /// Number of shards; as many as there are cores, or all on one.
+    pub shards: usize,
+    /// Program and arguments it runs under, a profiler say; none: by itself.
+    pub under: &'a [String],
 }
 
 impl GatewayPlan<'_> {
@@ -43,14 +47,13 @@ pub(super) fn start(
 ) -> Result<Contestant, Absence> {
     let (command, mut contestant) = prepare(folder, plan, backends)?;
     let log = plan.folder(folder).join("output.log");
-    // With one shard the whole process stays on its core; with more it needs them all.
     let cpu = if let [cpu] = plan.cpus {
         Some(*cpu)
     } else {
         None
     };
     let mut process = Process::start(command, cpu, &log, None)?;
-    let address = contestant.endpoints.first().map(|(_, address, _)| *address);
+    let address = contestant.endpoints.first().map(|(_, to)| to.address);
     if let Some(address) = address {
         wait_for(&mut process, address, &log)?;
     }
@@ -79,14 +82,20 @@ fn prepare(
     let cpus: Vec<String> = plan.cpus.iter().map(usize::to_string).collect();
     // The process starts in a folder of its own: a relative path would be another one there.
     let program = fs::canonicalize(plan.program)?;
-    let mut command = Command::new(program);
+    let mut command = match plan.under {
+        [] => Command::new(program),
+        [wrapper, arguments @ ..] => {
+            let mut command = Command::new(wrapper);
+            command.args(arguments).arg(program);
+            command
+        }
+    };
     command.arg("serve");
     for (flag, value) in [
         ("--address", address.to_string()),
         ("--admin-address", admin.to_string()),
         ("--io-driver", plan.driver.to_owned()),
-        ("--shards", cpus.len().to_string()),
-        ("--cpu-list", cpus.join(",")),
+        ("--shards", plan.shards.to_string()),
         ("--token-verification-secret", SECRET.to_owned()),
         ("--upstream-connection-mode", "plain-text-or-tls".to_owned()),
         // One principal opens all sessions of the bench.
@@ -94,6 +103,10 @@ fn prepare(
         ("--log-level", "warn".to_owned()),
     ] {
         command.arg(flag).arg(value);
+    }
+    // Several shards on one core cannot be pinned each; they stay where the process is.
+    if plan.shards == cpus.len() {
+        command.arg("--cpu-list").arg(cpus.join(","));
     }
     command
         .arg("--config-file")
@@ -105,19 +118,16 @@ fn prepare(
     let now_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |now| now.as_secs());
-    let mut endpoints: Vec<(Case, SocketAddr, String)> = Vec::new();
+    let token = token::mint("bench", SECRET, now_unix_s);
+    let mut endpoints: Vec<(Case, Endpoint)> = Vec::new();
     for (case, _) in backends {
-        if endpoints.iter().all(|(known, _, _)| known != case) {
-            endpoints.push((*case, address, format!("/servers/{}/mcp", case.name())));
+        if endpoints.iter().all(|(known, _)| known != case) {
+            let path = format!("/servers/{}/mcp", case.name());
+            endpoints.push((*case, Endpoint::new(address, path, Some(token.clone()))));
         }
     }
-    let contestant = Contestant {
-        label: plan.label,
-        process: None,
-        admin: Some(admin),
-        token: Some(token::mint("bench", SECRET, now_unix_s)),
-        endpoints,
-    };
+    let mut contestant = Contestant::new(plan.label, None, endpoints);
+    contestant.admin = Some(admin);
     Ok((command, contestant))
 }
 
@@ -159,19 +169,16 @@ mod tests {
             program: Path::new("/bin/sh"),
             driver: "epoll",
             cpus: &[0, 1],
+            shards: 2,
+            under: &[],
         };
         let backends = [(Case::Small, SocketAddr::from(([127, 0, 0, 1], 9)))];
         let (command, contestant) = prepare(&folder, &plan, &backends).unwrap();
-        let words: Vec<_> = command
-            .get_args()
-            .map(|word| word.to_string_lossy())
-            .collect();
-        let line = words.join(" ");
-        assert!(line.starts_with("serve --address 127.0.0.1:"), "{line}");
-        assert!(
-            line.contains("--io-driver epoll --shards 2 --cpu-list 0,1 "),
-            "{line}"
-        );
+        let line = line_of(&command);
+        assert!(line.contains("sh serve --address 127.0.0.1:"), "{line}");
+        for part in ["--io-driver epoll --shards 2 ", " --cpu-list 0,1 "] {
+            assert!(line.contains(part), "{line}");
+        }
         let written = fs::read_to_string(folder.join("gateway/users.json")).unwrap();
         let written: Value = serde_json::from_str(&written).unwrap();
         let backend = &written["virtual_hosts"]["json200"]["backends"]["b"];
@@ -181,7 +188,27 @@ mod tests {
             "/servers/json200/mcp"
         );
         assert!(contestant.endpoint(Case::Large).is_none());
+        let profiled = GatewayPlan {
+            cpus: &[0],
+            under: &["profiler".to_owned(), "--deep".to_owned()],
+            ..plan
+        };
+        let (command, _) = prepare(&folder, &profiled, &backends).unwrap();
+        let line = line_of(&command);
+        assert!(line.starts_with("profiler --deep /"), "{line}");
+        assert!(
+            line.contains(" --shards 2 ") && !line.contains("--cpu-list"),
+            "{line}"
+        );
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    fn line_of(command: &Command) -> String {
+        let words: Vec<_> = std::iter::once(command.get_program())
+            .chain(command.get_args())
+            .map(|word| word.to_string_lossy())
+            .collect();
+        words.join(" ")
     }
 
     #[test]
@@ -214,6 +241,8 @@ mod tests {
             program: Path::new("/nowhere/shardgate"),
             driver: "auto",
             cpus: &[0],
+            shards: 1,
+            under: &[],
         };
         let backends = [(Case::Small, SocketAddr::from(([127, 0, 0, 1], 9)))];
         assert!(matches!(

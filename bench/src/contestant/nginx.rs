@@ -3,10 +3,10 @@
 use std::{fmt::Write, fs, net::SocketAddr, path::Path, process::Command};
 
 use super::{Absence, Case, Contestant, free_address, wait_for};
-use crate::process::Process;
+use crate::{plain::Endpoint, process::Process};
 
 /// The distribution's program.
-const PROGRAM: &str = "/usr/sbin/nginx";
+pub(crate) const PROGRAM: &str = "/usr/sbin/nginx";
 
 pub(super) fn start(
     folder: &Path,
@@ -41,15 +41,12 @@ pub(super) fn start(
     wait_for(&mut process, address, &log)?;
     let endpoints = backends
         .iter()
-        .map(|(case, _)| (*case, address, format!("/{}/mcp", case.name())))
+        .map(|(case, _)| {
+            let path = format!("/{}/mcp", case.name());
+            (*case, Endpoint::new(address, path, None))
+        })
         .collect();
-    Ok(Contestant {
-        label: "nginx",
-        process: Some(process),
-        admin: None,
-        token: None,
-        endpoints,
-    })
+    Ok(Contestant::new("nginx", Some(process), endpoints))
 }
 
 /// Connections are kept for as many requests as a run makes, on both sides: the gateway keeps its

@@ -25,10 +25,15 @@ pub(super) fn write_json(out: &mut Vec<u8>, status: &str, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// Appends the 200 reply to a request, as asked of the backend. `extra` is header lines.
-pub(super) fn write_reply(out: &mut Vec<u8>, kind: ReplyKind, extra: &str, body: &[u8]) {
-    const EVENT: &[u8] = b"event: message\ndata: ";
-    const END: &[u8] = b"\n\n";
+/// Appends the 200 reply to a request, as asked of the backend. `extra` is header lines; `notes`
+/// are messages that go ahead of the reply, each an event of its own, where there is a stream.
+pub(super) fn write_reply(
+    out: &mut Vec<u8>,
+    kind: ReplyKind,
+    extra: &str,
+    notes: &[Vec<u8>],
+    body: &[u8],
+) {
     out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     out.extend_from_slice(extra.as_bytes());
     match kind {
@@ -43,15 +48,40 @@ pub(super) fn write_reply(out: &mut Vec<u8>, kind: ReplyKind, extra: &str, body:
                 b"content-type: text/event-stream\r\ncache-control: no-cache\r\n\
                   transfer-encoding: chunked\r\n\r\n",
             );
-            let length = EVENT.len() + body.len() + END.len();
-            // Writing to a vector cannot fail.
-            let _ = write!(out, "{length:x}\r\n");
-            out.extend_from_slice(EVENT);
-            out.extend_from_slice(body);
-            out.extend_from_slice(END);
-            out.extend_from_slice(b"\r\n0\r\n\r\n");
+            for note in notes {
+                write_event(out, note);
+            }
+            write_event(out, body);
+            out.extend_from_slice(b"0\r\n\r\n");
         }
     }
+}
+
+/// Appends one event that carries `message`, as one chunk.
+fn write_event(out: &mut Vec<u8>, message: &[u8]) {
+    const EVENT: &[u8] = b"event: message\ndata: ";
+    const END: &[u8] = b"\n\n";
+    let length = EVENT.len() + message.len() + END.len();
+    // Writing to a vector cannot fail.
+    let _ = write!(out, "{length:x}\r\n");
+    out.extend_from_slice(EVENT);
+    out.extend_from_slice(message);
+    out.extend_from_slice(END);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A progress notification for `token` (raw JSON): step `step` of `total`.
+pub(super) fn progress(token: &str, step: u32, total: u32) -> Vec<u8> {
+    format!(
+        concat!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","#,
+            r#""params":{{"progressToken":{token},"progress":{step},"total":{total}}}}}"#
+        ),
+        token = token,
+        step = step,
+        total = total
+    )
+    .into_bytes()
 }
 
 /// Appends a JSON-RPC error object for `id` (raw JSON).
@@ -92,13 +122,23 @@ mod tests {
     }
 
     #[test]
-    fn an_event_stream_is_one_chunk_of_the_right_length() {
+    fn each_event_of_a_stream_is_one_chunk_of_the_right_length() {
         let mut out = Vec::new();
-        write_reply(&mut out, ReplyKind::Sse, "x: y\r\n", b"{}");
+        let notes = [progress("7", 1, 2)];
+        write_reply(&mut out, ReplyKind::Sse, "x: y\r\n", &notes, b"{}");
         let text = String::from_utf8(out).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\nx: y\r\n"));
-        assert_eq!(body, "19\r\nevent: message\ndata: {}\n\n\r\n0\r\n\r\n");
+        let (note, reply) = body.split_once("19\r\n").unwrap();
+        assert_eq!(reply, "event: message\ndata: {}\n\n\r\n0\r\n\r\n");
         assert_eq!("event: message\ndata: {}\n\n".len(), 0x19);
+        let (size, event) = note.split_once("\r\n").unwrap();
+        let event = event.strip_suffix("\r\n").unwrap();
+        assert_eq!(usize::from_str_radix(size, 16).unwrap(), event.len());
+        assert!(event.contains(r#""progressToken":7,"progress":1,"total":2}"#));
+        // JSON has no room for what goes ahead.
+        let mut out = Vec::new();
+        write_reply(&mut out, ReplyKind::Json, "", &notes, b"{}");
+        assert!(out.ends_with(b"content-length: 2\r\n\r\n{}"));
     }
 }

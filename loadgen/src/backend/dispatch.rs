@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::{
     BackendOptions, ErrorKind, ReplyKind,
-    answer::{write_error, write_json, write_plain, write_reply},
+    answer::{progress, write_error, write_json, write_plain, write_reply},
     conduct::Conduct,
     extras::Extras,
     request::{Method, REVISIONS, Request},
@@ -57,6 +57,15 @@ struct CallParams<'a> {
     name: Cow<'a, str>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
+    #[serde(borrow, rename = "_meta")]
+    meta: Option<CallMeta<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CallMeta<'a> {
+    #[serde(borrow)]
+    progress_token: Option<&'a RawValue>,
 }
 
 /// How a request was dealt with; its reply is written.
@@ -193,10 +202,20 @@ impl Dispatcher {
         let body = &mut *self.body.borrow_mut();
         body.clear();
         let mut outcome = Outcome::Answered;
+        let mut notes = Vec::new();
         match method {
             "tools/call" => {
                 let params = message.params.map(|raw| serde_json::from_str(raw.get()));
-                if let Some(Ok(CallParams { name, arguments })) = params {
+                if let Some(Ok(CallParams {
+                    name,
+                    arguments,
+                    meta,
+                })) = params
+                {
+                    if let Some(token) = meta.and_then(|meta| meta.progress_token) {
+                        let total = self.options.progress_count;
+                        notes.extend((1..=total).map(|step| progress(token.get(), step, total)));
+                    }
                     let mut delay = self.conduct.latency(&self.options);
                     match self.conduct.error(&self.options) {
                         None => delay += self.tools.call(id, &name, arguments, &session, body),
@@ -223,7 +242,7 @@ impl Dispatcher {
             _ if self.extras.answer(id, method, message.params, body) => {}
             _ => write_error(body, id, METHOD_NOT_FOUND, "Method not found"),
         }
-        write_reply(out, self.reply(), "", body);
+        write_reply(out, self.reply(), "", &notes, body);
         body.shrink_to(super::KEPT_BYTES_MAX);
         outcome
     }
@@ -235,7 +254,7 @@ impl Dispatcher {
         body.clear();
         let Some(Ok(params)) = params else {
             write_error(body, id, INVALID_PARAMS, "Invalid params");
-            write_reply(out, self.reply(), "", body);
+            write_reply(out, self.reply(), "", &[], body);
             return;
         };
         let newest = REVISIONS[REVISIONS.len() - 1];
@@ -253,7 +272,7 @@ impl Dispatcher {
             format_args!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
         );
         let header = format!("mcp-session-id: {}\r\n", self.sessions.open());
-        write_reply(out, self.reply(), &header, body);
+        write_reply(out, self.reply(), &header, &[], body);
     }
 
     fn capabilities(&self) -> serde_json::Value {
@@ -437,6 +456,36 @@ mod tests {
             let (_, answer) = probe.ask(Method::Post, Some(&id), body);
             let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
             assert_eq!(answer["error"]["code"], code, "{body}");
+        }
+    }
+
+    #[test]
+    fn progress_goes_ahead_where_it_is_asked_for() {
+        let probe = Probe::new(BackendOptions {
+            reply: ReplyKind::Sse,
+            progress_count: 2,
+            ..BackendOptions::default()
+        });
+        let id = probe.open();
+        let call = |meta: &str| {
+            let body = format!(
+                concat!(
+                    r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{{meta}"#,
+                    r#""name":"echo","arguments":{{"text":"x"}}}}}}"#
+                ),
+                meta = meta
+            );
+            probe.ask(Method::Post, Some(&id), &body).1
+        };
+        let body = call(r#""_meta":{"progressToken":"p"},"#);
+        let at = |part: &str| body.find(part).unwrap();
+        let steps = [
+            r#""progressToken":"p","progress":1,"total":2}"#,
+            r#""progress":2,"#,
+        ];
+        assert!(at(steps[0]) < at(steps[1]) && at(steps[1]) < at(r#""id":1,"result":"#));
+        for meta in ["", r#""_meta":{},"#] {
+            assert!(!call(meta).contains("progress"), "{meta}");
         }
     }
 

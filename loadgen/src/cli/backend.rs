@@ -106,6 +106,9 @@ pub(super) struct BackendArguments {
     /// How they fail.
     #[arg(long, value_enum, default_value = "rpc")]
     error_kind: ErrorName,
+    /// Progress notifications ahead of each event-stream reply to a call that has a progress token.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    progress_count: u32,
     /// Filler tools listed beside the real ones.
     #[arg(long, default_value_t = 0)]
     tool_count: u32,
@@ -174,6 +177,7 @@ impl BackendArguments {
                 ErrorName::Status => ErrorKind::Status,
             },
             sse_share: self.sse_share,
+            progress_count: self.progress_count,
             tool_count: self.tool_count,
             resource_count: self.resource_count,
             prompt_count: self.prompt_count,

@@ -126,6 +126,10 @@ pub(super) fn head_of(
     if let Some(token) = token_of(&script.tokens, number) {
         head.push_str(&format!("authorization: Bearer {token}\r\n"));
     }
+    for line in &script.headers {
+        head.push_str(line);
+        head.push_str("\r\n");
+    }
     if let Some((id, revision)) = session {
         head.push_str(&format!(
             "mcp-session-id: {id}\r\nmcp-protocol-version: {revision}\r\n"

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// What stands for something secret.
 const HIDDEN: &str = "***";
 /// Parts of the names of options and settings whose values are hidden.
-const SECRET_NAMES: [&str; 8] = [
-    "token", "secret", "password", "passwd", "key", "auth", "header", "cookie",
+const SECRET_NAMES: [&str; 9] = [
+    "token", "secret", "password", "passwd", "key", "auth", "header", "cookie", "peer",
 ];
 
 /// Facts that figures depend on, of one machine and the generator on it.
@@ -163,6 +163,7 @@ mod tests {
             (&["l", "--token=abc"], "l --token=***"),
             (&["l", "--jwt-key", "--json"], "l --jwt-key --json"),
             (&["l", "-H", "x: y"], "l -H ***"),
+            (&["l", "--peer", "a=http://h/,x-key: y"], "l --peer ***"),
             (&["l", "eyJhbGciOi.x.y"], "l ***"),
             (&["l", "--x=eyJhbGciOi.x.y"], "l --x=***"),
             (&["l", "http://u:p@h:1/mcp?t=1#f"], "l http://h:1/mcp?***"),

@@ -105,6 +105,8 @@ pub struct RunOptions {
     pub token: Option<String>,
     /// More of them: one for each virtual user; sessions take turns.
     pub tokens: Vec<String>,
+    /// Further header lines of every request, `name: value`.
+    pub headers: Vec<String>,
     /// How calls spread over connections.
     pub pattern: Pattern,
     /// Shards of the target, to tell which of them owns a session.
@@ -142,6 +144,7 @@ impl Default for RunOptions {
             check: Check::default(),
             token: None,
             tokens: Vec::new(),
+            headers: Vec::new(),
             pattern: Pattern::default(),
             target_shards: None,
             limit: Duration::from_secs(10),

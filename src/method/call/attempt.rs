@@ -12,6 +12,7 @@ use shards::deadline::now_ms;
 
 use super::rounds::{self, Round};
 use crate::{
+    http::Decimal,
     mcp::{
         edits::Edits,
         envelope::Envelope,
@@ -173,8 +174,7 @@ impl Attempt<'_, '_> {
     ) -> Result<Relayed, Cut> {
         let shard = self.shard;
         let next_id = self.link.next_id();
-        let mut upstream_id = Vec::with_capacity(20);
-        request::decimal(&mut upstream_id, next_id);
+        let upstream_id = Decimal::new(next_id);
         let backend = Listener {
             place: Place {
                 host: self.caller.host.clone(),
@@ -182,7 +182,7 @@ impl Attempt<'_, '_> {
             },
             open: open.clone(),
         };
-        let http = self.request(open, &upstream_id, retry);
+        let http = self.request(open, upstream_id.as_bytes(), retry);
         self.entry.add_leg(Leg {
             place: backend.place.clone(),
             open: open.clone(),
@@ -218,7 +218,7 @@ impl Attempt<'_, '_> {
             backend: &backend,
             method: self.method,
             client_id: id_of(self.caller, self.message),
-            upstream_id: &upstream_id,
+            upstream_id: upstream_id.as_bytes(),
             entry: self.entry,
             client: self.client(),
             knows_extensions: self.knows_extensions(),

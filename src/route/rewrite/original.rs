@@ -75,7 +75,10 @@ pub fn reference(body: &[u8], envelope: &Envelope) -> Option<(Family, Span)> {
 
 /// Bytes that say the same already stay as the client spelt them.
 fn put_if_other(body: &[u8], at: Span, original: &str, edits: &mut Edits) {
-    let is_same = json::unescape(at.slice(body)).is_some_and(|text| text == original);
+    let lexeme = at.slice(body);
+    // Nearly all names are spelt plainly: equal bytes need no decoding.
+    let is_same = (!original.contains('\\') && json::says(lexeme, original))
+        || json::unescape(lexeme).is_some_and(|text| text == original);
     if !is_same {
         edits.put_text(at, original);
     }
