@@ -179,24 +179,37 @@ impl Gateway {
 
     /// A token of this subject.
     pub fn token(&self, subject: &str) -> String {
+        self.token_for(subject, 3600)
+    }
+
+    /// A token of this subject that holds for so many seconds.
+    pub fn token_for(&self, subject: &str, lifetime_s: u64) -> String {
         let key = SigningKey::from_secret(SECRET).unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let request = MintRequest::bootstrap(subject, subject, SignatureAlgorithm::Hs256, &key);
+        let request = MintRequest {
+            lifetime_s,
+            ..MintRequest::bootstrap(subject, subject, SignatureAlgorithm::Hs256, &key)
+        };
         mint(&request, now.as_secs()).unwrap()
     }
 
     /// A metric summed over its shards, as the metrics text has it.
     pub fn metric(&self, name: &str) -> u64 {
+        self.metric_by_shard(name).iter().sum()
+    }
+
+    /// The same, shard by shard.
+    pub fn metric_by_shard(&self, name: &str) -> Vec<u64> {
         let text = shardgate::admin::text(&self.inner.as_ref().unwrap().view);
-        let mut values = text
+        let values: Vec<u64> = text
             .lines()
             .filter_map(|line| line.strip_prefix(name))
             .filter(|rest| rest.starts_with(['{', ' ']))
-            .map(|rest| rest.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
-            .peekable();
-        assert!(values.peek().is_some(), "no metric {name}");
-        // Counters and gauges of tests are small whole numbers.
-        values.sum::<f64>() as u64
+            // Counters and gauges of tests are small whole numbers.
+            .map(|rest| rest.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64)
+            .collect();
+        assert!(!values.is_empty(), "no metric {name}");
+        values
     }
 
     /// The gateway itself.
