@@ -1,7 +1,11 @@
 //! Revision 2026-07-28 beside the revisions with sessions: what requests without a session are,
 //! get and cost. `docs/conformance.md` says which row of the contract each test stands for.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
 #[path = "support/process.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
@@ -71,7 +75,10 @@ fn whole_result(response: &Response) -> Value {
     assert_eq!(response.header("mcp-session-id"), None);
     let result = response.result();
     assert_eq!(result["resultType"], "complete", "{result}");
-    assert_eq!(result["_meta"][SERVER_INFO]["name"], "shardgate", "{result}");
+    assert_eq!(
+        result["_meta"][SERVER_INFO]["name"], "shardgate",
+        "{result}"
+    );
     result
 }
 

@@ -55,7 +55,12 @@ fn s12_headers_that_say_something_else_are_refused() {
         for name in ["x", "Y", "", "y,y", "=?base64?eA==?="] {
             house.refuses("y", -32020, |ask| ask.with("mcp-name", name));
         }
-        for method in ["Tools/Call", "tools/list", "", "=?base64?dG9vbHMvY2FsbA==?="] {
+        for method in [
+            "Tools/Call",
+            "tools/list",
+            "",
+            "=?base64?dG9vbHMvY2FsbA==?=",
+        ] {
             house.refuses("y", -32020, |ask| ask.with("mcp-method", method));
         }
         house.refuses("y", -32020, |ask| ask.without("mcp-name"));
@@ -68,7 +73,9 @@ fn s12_headers_that_say_something_else_are_refused() {
 #[test]
 fn s12_only_the_exact_marks_make_a_coded_value() {
     let house = House::new(Layout::Two);
-    house.refuses("été", -32020, |ask| ask.with("mcp-name", "=?BASE64?w6l0w6k=?="));
+    house.refuses("été", -32020, |ask| {
+        ask.with("mcp-name", "=?BASE64?w6l0w6k=?=")
+    });
     for bad in [
         "=?base64?w6l0w6k?=",
         "=?base64?w6l0w6k==?=",
@@ -96,7 +103,10 @@ fn s12_revisions_must_agree_and_be_served() {
     let unknown = house.refuses("y", -32022, |ask| {
         let body = String::from_utf8(ask.body.clone().unwrap()).unwrap();
         let body = body.replace("2026-07-28", "2099-01-01").into_bytes();
-        Ask { body: Some(body), ..ask.with(version, "2099-01-01") }
+        Ask {
+            body: Some(body),
+            ..ask.with(version, "2099-01-01")
+        }
     });
     let data = &unknown.message()["error"]["data"];
     assert_eq!(data["requested"], "2099-01-01");

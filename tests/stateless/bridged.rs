@@ -23,7 +23,9 @@ fn document(backend: &Backend, more: &Value) -> Value {
 }
 
 fn started(backend: &Backend, layout: Layout, more: &Value) -> Gateway {
-    Plan::document(document(backend, more)).layout(layout).start()
+    Plan::document(document(backend, more))
+        .layout(layout)
+        .start()
 }
 
 fn bridge() -> Value {
@@ -42,13 +44,29 @@ fn sessions_reach_backends_with_sessions() {
         let gateway = started(&backend, Layout::Two, &more);
         let mut client = McpClient::open(&gateway);
         for _ in 0..3 {
-            assert_eq!(crate::support::Response::result(&client.call("1", "one", "{}"))["content"][0]["text"], "a one {}");
+            assert_eq!(
+                crate::support::Response::result(&client.call("1", "one", "{}"))["content"][0]["text"],
+                "a one {}"
+            );
         }
         assert_eq!(client.delete().status, 200);
-        eventually("the backend session ends", || (backend.session_count() == 0).then_some(()));
+        eventually("the backend session ends", || {
+            (backend.session_count() == 0).then_some(())
+        });
         let count = |method: &str| backend.seen_rpc(method).len();
-        assert_eq!((count("initialize"), count("tools/call"), count("server/discover")), (1, 3, 0));
-        let deletes = backend.seen().iter().filter(|asked| asked.method == "DELETE").count();
+        assert_eq!(
+            (
+                count("initialize"),
+                count("tools/call"),
+                count("server/discover")
+            ),
+            (1, 3, 0)
+        );
+        let deletes = backend
+            .seen()
+            .iter()
+            .filter(|asked| asked.method == "DELETE")
+            .count();
         assert_eq!(deletes, 1);
     }
 }
@@ -65,7 +83,10 @@ fn sessions_reach_backends_without() {
             assert_eq!(listed["tools"][0]["name"], "one");
             let called = client.post(r#"{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"one","arguments":{"n":1}}}"#);
             let called = called.result();
-            assert_eq!(called, json!({"content": [{"type": "text", "text": "a one {\"n\":1}"}], "_meta": {}}));
+            assert_eq!(
+                called,
+                json!({"content": [{"type": "text", "text": "a one {\"n\":1}"}], "_meta": {}})
+            );
             for new in ["resultType", "ttlMs", "cacheScope"] {
                 assert!(listed.get(new).is_none() && called.get(new).is_none());
             }
@@ -84,7 +105,10 @@ fn sessions_reach_backends_without() {
             assert_eq!(told.header("mcp-name"), Some("one"));
             assert_eq!(client.delete().status, 200);
             let seen = backend.seen();
-            assert!(seen.iter().all(|asked| asked.header("mcp-session-id").is_none()));
+            assert!(
+                seen.iter()
+                    .all(|asked| asked.header("mcp-session-id").is_none())
+            );
             assert!(seen.iter().all(|asked| asked.method == "POST"));
             // One that is written down as stateless is not asked for a session first.
             let tried = seen.iter().filter(|asked| asked.is("initialize")).count();
@@ -120,7 +144,12 @@ fn stateless_clients_reach_no_backend_with_sessions() {
                 assert_eq!(result["isError"], true);
                 assert_eq!(result["content"], json!([{"type": "text", "text": text}]));
                 assert_refused(&client.list(), 404, Some("\"list\""), -32601);
-                assert_refused(&client.ask("1", "server/discover", ""), 404, Some("1"), -32601);
+                assert_refused(
+                    &client.ask("1", "server/discover", ""),
+                    404,
+                    Some("1"),
+                    -32601,
+                );
                 let response = client.ask("1", "resources/read", r#""uri":"x:1""#);
                 assert_refused(&response, 200, Some("1"), -32603);
             }
@@ -141,12 +170,18 @@ fn a_backend_with_sessions_beside_one_without_is_not_seen() {
     let mut client = ModernClient::new(&gateway);
     assert_eq!(client.tool_names(), ["new-two"]);
     assert_eq!(text_of(&client.call("1", "new-two", "{}")), "new two {}");
-    assert_eq!(whole_result(&client.call("1", "old-one", "{}"))["isError"], true);
+    assert_eq!(
+        whole_result(&client.call("1", "old-one", "{}"))["isError"],
+        true
+    );
     // A session sees both.
     let mut session = McpClient::open(&gateway);
     assert_eq!(session.tool_names(), ["new-two", "old-one"]);
     for (tool, text) in [("new-two", "new two {}"), ("old-one", "old one {}")] {
-        assert_eq!(session.call("1", tool, "{}").result()["content"][0]["text"], text);
+        assert_eq!(
+            session.call("1", tool, "{}").result()["content"][0]["text"],
+            text
+        );
     }
 }
 
@@ -170,16 +205,28 @@ fn a_bridged_call_has_a_session_of_its_own_that_ends_with_it() {
                 .filter(|asked| !asked.is("server/discover"))
                 .map(|asked| asked.rpc_method().unwrap_or_else(|| asked.method.clone()))
                 .collect();
-            let way = ["initialize", "notifications/initialized", "tools/call", "DELETE"];
+            let way = [
+                "initialize",
+                "notifications/initialized",
+                "tools/call",
+                "DELETE",
+            ];
             assert_eq!(ways, way.repeat(number + 1));
         }
         // Each in its own, with nothing of the other revision in it.
         let calls = backend.seen_rpc("tools/call");
-        let mut sessions: Vec<&str> = calls.iter().map(|call| call.header("mcp-session-id").unwrap()).collect();
+        let mut sessions: Vec<&str> = calls
+            .iter()
+            .map(|call| call.header("mcp-session-id").unwrap())
+            .collect();
         sessions.dedup();
         assert_eq!(sessions.len(), 3);
         for call in &calls {
-            assert!(!call.text().contains("io.modelcontextprotocol/"), "{}", call.text());
+            assert!(
+                !call.text().contains("io.modelcontextprotocol/"),
+                "{}",
+                call.text()
+            );
             assert_eq!(call.json()["params"]["_meta"]["k"], 1);
             assert_eq!(call.header("mcp-name"), None);
             assert_eq!(call.header("mcp-protocol-version"), Some("2025-11-25"));
@@ -195,11 +242,19 @@ fn only_tools_that_need_nothing_said_before_are_bridged() {
     let gateway = started(&backend, Layout::One, &bridge());
     let mut client = ModernClient::new(&gateway);
     let found = whole_result(&client.ask("1", "server/discover", ""));
-    assert_eq!(found["capabilities"], json!({"tools": {"listChanged": true}}));
+    assert_eq!(
+        found["capabilities"],
+        json!({"tools": {"listChanged": true}})
+    );
     assert_eq!(client.tool_names(), ["one"]);
-    assert_eq!(whole_result(&client.call("1", "two", "{}"))["isError"], true);
+    assert_eq!(
+        whole_result(&client.call("1", "two", "{}"))["isError"],
+        true
+    );
     assert!(backend.seen_rpc("tools/call").is_empty());
-    eventually("all sessions end", || (backend.session_count() == 0).then_some(()));
+    eventually("all sessions end", || {
+        (backend.session_count() == 0).then_some(())
+    });
 }
 
 #[test]
@@ -226,14 +281,22 @@ fn a_bridged_session_ends_however_its_call_does() {
         });
         let gateway = started(&backend, layout, &bridge());
         let mut client = ModernClient::new(&gateway);
-        for (arguments, code) in [("{\"fail\":1}", -32603), ("{\"fail\":2}", -32603), ("{\"fail\":3}", -32000)] {
+        for (arguments, code) in [
+            ("{\"fail\":1}", -32603),
+            ("{\"fail\":2}", -32603),
+            ("{\"fail\":3}", -32000),
+        ] {
             assert_eq!(client.call("1", "one", arguments).error_code(), code);
         }
         // A client that leaves.
-        client.connection.send(client.call_request("2", "slow", "{}").bytes());
+        client
+            .connection
+            .send(client.call_request("2", "slow", "{}").bytes());
         started_gate.await_arrivals(1);
         drop(client);
-        eventually("all sessions end", || (backend.session_count() == 0).then_some(()));
+        eventually("all sessions end", || {
+            (backend.session_count() == 0).then_some(())
+        });
         let told = backend.seen_rpc("notifications/cancelled");
         assert_eq!(told.len(), 1);
         let call = backend.seen_rpc("tools/call").pop().unwrap();
@@ -245,7 +308,9 @@ fn a_bridged_session_ends_however_its_call_does() {
 #[test]
 fn a_bridge_that_does_not_open_is_an_error_of_its_call() {
     let backend = Backend::scripted("a", &["one"], |asked, wire| {
-        asked.is("initialize").then(|| wire.error(asked, -32603, "no"))
+        asked
+            .is("initialize")
+            .then(|| wire.error(asked, -32603, "no"))
     });
     let gateway = started(&backend, Layout::One, &bridge());
     let mut client = ModernClient::new(&gateway);

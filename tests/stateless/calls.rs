@@ -47,8 +47,14 @@ fn a_backend_gets_exactly_what_belongs_to_the_call() {
         );
         let ask = PRIVATE
             .iter()
-            .fold(client.request_of(&body), |ask, (name, value)| ask.header(name, value));
-        text_of(&client.connection.ask(&ask.header("traceparent", "00-trace")));
+            .fold(client.request_of(&body), |ask, (name, value)| {
+                ask.header(name, value)
+            });
+        text_of(
+            &client
+                .connection
+                .ask(&ask.header("traceparent", "00-trace")),
+        );
         let seen = backend.seen_rpc("tools/call").remove(0);
         assert_eq!((&*seen.method, &*seen.target), ("POST", "/mcp"));
         let id = seen.id();
@@ -80,7 +86,10 @@ fn a_backend_gets_exactly_what_belongs_to_the_call() {
             assert!(!format!("{:?}{}", asked.headers, asked.text()).contains("canary"));
             if !asked.is("tools/call") {
                 let meta = &asked.json()["params"]["_meta"];
-                assert_eq!(meta["io.modelcontextprotocol/clientInfo"]["name"], "shardgate");
+                assert_eq!(
+                    meta["io.modelcontextprotocol/clientInfo"]["name"],
+                    "shardgate"
+                );
             }
         }
     }
@@ -122,7 +131,14 @@ fn a_thousand_calls_leave_nothing_behind() {
 /// A tool may do something: it is asked once, whatever comes of it.
 #[test]
 fn a_call_that_fails_is_not_made_again() {
-    for (status, close) in [(500, false), (503, false), (429, false), (408, false), (502, false), (200, true)] {
+    for (status, close) in [
+        (500, false),
+        (503, false),
+        (429, false),
+        (408, false),
+        (502, false),
+        (200, true),
+    ] {
         let backend = Backend::modern_scripted("a", &["one"], move |asked, wire| {
             asked.tool()?;
             match close {
@@ -143,13 +159,24 @@ const LOG: &str = r#"{"level":"warning","data":"canary"}"#;
 fn logging(asked: &crate::support::Asked, wire: &mut crate::support::Wire<'_>) -> Option<()> {
     let tool = asked.tool()?;
     let id = asked.id();
-    let result = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","content":[{{"type":"text","text":"{tool}"}}],"_meta":{{"io.modelcontextprotocol/serverInfo":{{"name":"a","version":"1"}}}}}}}}"#);
-    let progress = |token: &str| request(None, "notifications/progress", &format!(r#"{{"progressToken":{token},"progress":1}}"#));
+    let result = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","content":[{{"type":"text","text":"{tool}"}}],"_meta":{{"io.modelcontextprotocol/serverInfo":{{"name":"a","version":"1"}}}}}}}}"#
+    );
+    let progress = |token: &str| {
+        request(
+            None,
+            "notifications/progress",
+            &format!(r#"{{"progressToken":{token},"progress":1}}"#),
+        )
+    };
     let stream = [
         event(None, &request(None, "notifications/message", LOG)),
         event(None, &progress(&id)),
         event(None, &progress("\"foreign\"")),
-        event(None, &request(None, "notifications/tools/list_changed", "{}")),
+        event(
+            None,
+            &request(None, "notifications/tools/list_changed", "{}"),
+        ),
         event(None, &request(Some("0"), "sampling/createMessage", "{}")),
         event(None, &result),
     ];
@@ -180,7 +207,9 @@ fn log_messages_come_only_to_the_request_that_asked_for_them() {
             }
         }
         let levels = backend.seen_rpc("tools/call");
-        let levels = levels.iter().filter(|call| call.text().contains("logLevel"));
+        let levels = levels
+            .iter()
+            .filter(|call| call.text().contains("logLevel"));
         assert_eq!(levels.count(), 9);
     }
 }
@@ -194,7 +223,11 @@ fn progress_comes_only_to_the_request_that_asked_for_it() {
         let meta = format!(r#""progressToken":{token}"#);
         let response = client.ask_with(&meta, "tools/call", r#""name":"one""#);
         let messages = response.messages();
-        let expected = request(None, "notifications/progress", &format!(r#"{{"progressToken":{token},"progress":1}}"#));
+        let expected = request(
+            None,
+            "notifications/progress",
+            &format!(r#"{{"progressToken":{token},"progress":1}}"#),
+        );
         assert_eq!(messages.len(), 2, "{messages:?}");
         assert_eq!(messages[0], expected);
         text_of(&response);
@@ -214,7 +247,14 @@ fn a_client_that_leaves_cancels_its_call() {
                     if is_stream {
                         wire.stream_head();
                         let meta = asked.json()["params"]["_meta"]["progressToken"].to_string();
-                        wire.send(event(None, &request(None, "notifications/progress", &format!(r#"{{"progressToken":{meta},"progress":0}}"#))));
+                        wire.send(event(
+                            None,
+                            &request(
+                                None,
+                                "notifications/progress",
+                                &format!(r#"{{"progressToken":{meta},"progress":0}}"#),
+                            ),
+                        ));
                     }
                     started.arrive();
                     wire.await_end();
@@ -229,10 +269,16 @@ fn a_client_that_leaves_cancels_its_call() {
                 .start();
             let mut client = ModernClient::new(&gateway);
             text_of(&client.call("0", "b-fast", "{}"));
-            let body = crate::support::modern_body("1", "tools/call", r#""name":"a-slow""#, r#""progressToken":1"#);
+            let body = crate::support::modern_body(
+                "1",
+                "tools/call",
+                r#""name":"a-slow""#,
+                r#""progressToken":1"#,
+            );
             client.connection.send(client.request_of(&body).bytes());
             if is_stream {
-                let connection = std::mem::replace(&mut client.connection, Connection::open(gateway.address));
+                let connection =
+                    std::mem::replace(&mut client.connection, Connection::open(gateway.address));
                 let mut stream = EventStream::begun(connection);
                 assert_eq!(stream.next_message()["params"]["progressToken"], 1);
                 started.await_arrivals(1);
@@ -268,7 +314,9 @@ fn a_posted_cancellation_changes_nothing() {
     });
     let gateway = Plan::one(&backend).start();
     let mut client = ModernClient::new(&gateway);
-    client.connection.send(client.call_request("1", "slow", "{}").bytes());
+    client
+        .connection
+        .send(client.call_request("1", "slow", "{}").bytes());
     gate.await_arrivals(1);
     let note = request(None, "notifications/cancelled", r#"{"requestId":1}"#);
     let ask = Ask::post(&client.target, note).header("mcp-protocol-version", "2026-07-28");

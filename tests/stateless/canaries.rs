@@ -37,7 +37,10 @@ impl House {
             r#"{{"backends":{{"a":{{"name":"a","url":"{}","auth":{{"type":"bearer","token":"env:OWN"}}}}}}}}"#,
             backend.url()
         );
-        let file = home.write("users.json", &format!(r#"{{"virtual_hosts":{{"default":{host}}}}}"#));
+        let file = home.write(
+            "users.json",
+            &format!(r#"{{"virtual_hosts":{{"default":{host}}}}}"#),
+        );
         let process = Process::serve_with(
             &home,
             &[("OWN", "canary-credential")],
@@ -57,7 +60,12 @@ impl House {
         let request = MintRequest::bootstrap(subject, subject, SignatureAlgorithm::Hs256, &key);
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let token = mint(&request, now.unwrap().as_secs()).unwrap();
-        Self { process, backend, token, _home: home }
+        Self {
+            process,
+            backend,
+            token,
+            _home: home,
+        }
     }
 
     fn client(&self) -> ModernClient {
@@ -85,9 +93,16 @@ fn nothing_confidential_is_written_anywhere() {
         refusals.push(format!("{:?} {}", response.headers, response.text()));
         response
     };
-    text_of(&client.connection.ask(&with_canaries(client.call_request("1", "one", arguments))));
+    text_of(
+        &client
+            .connection
+            .ask(&with_canaries(client.call_request("1", "one", arguments))),
+    );
     let told = house.backend.seen_rpc("tools/call").remove(0);
-    assert_eq!(told.header("authorization"), Some("Bearer canary-credential"));
+    assert_eq!(
+        told.header("authorization"),
+        Some("Bearer canary-credential")
+    );
     assert_eq!(told.json()["params"]["arguments"]["canary"], "canary");
 
     for tool in ["fails", "wrong", "extension", "headers", "canary-tool"] {
@@ -108,22 +123,54 @@ fn nothing_confidential_is_written_anywhere() {
         call.clone().header("origin", "https://canary.example"),
         client.request("1", "canary/method", r#""canary":1"#),
         client.request("1", "tools/list", r#""cursor":"canary""#),
-        client.request("1", "subscriptions/listen", r#""notifications":{"toolsListChanged":"canary"}"#),
-        client.request_of(&modern_body("1", "tools/list", "", r#""io.modelcontextprotocol/clientInfo":"canary""#)),
+        client.request(
+            "1",
+            "subscriptions/listen",
+            r#""notifications":{"toolsListChanged":"canary"}"#,
+        ),
+        client.request_of(&modern_body(
+            "1",
+            "tools/list",
+            "",
+            r#""io.modelcontextprotocol/clientInfo":"canary""#,
+        )),
     ] {
         assert!(ask(&mut client, bad).status >= 400);
     }
-    for broken in ["{\"canary\":", "[\"canary\"]", "\"canary\"", "{\"jsonrpc\":\"2.0\",\"canary\":1,\"canary\":2}"] {
+    for broken in [
+        "{\"canary\":",
+        "[\"canary\"]",
+        "\"canary\"",
+        "{\"jsonrpc\":\"2.0\",\"canary\":1,\"canary\":2}",
+    ] {
         let body = Some(broken.as_bytes().to_vec());
-        assert_eq!(ask(&mut client, Ask { body, ..call.clone() }).status, 400);
+        assert_eq!(
+            ask(
+                &mut client,
+                Ask {
+                    body,
+                    ..call.clone()
+                }
+            )
+            .status,
+            400
+        );
     }
-    let foreign = call.clone().with("authorization", "Bearer canary.canary.canary");
+    let foreign = call
+        .clone()
+        .with("authorization", "Bearer canary.canary.canary");
     assert_eq!(ask(&mut client, foreign).status, 401);
-    let nowhere = Ask { target: "/servers/canary/mcp".into(), ..call };
+    let nowhere = Ask {
+        target: "/servers/canary/mcp".into(),
+        ..call
+    };
     assert_eq!(ask(&mut client, nowhere).status, 404);
 
     // A listener, and a session whose id is nobody else's either.
-    let listen = client.listen_request("\"canary\"", r#"{"toolsListChanged":true,"resourceSubscriptions":["canary:1"]}"#);
+    let listen = client.listen_request(
+        "\"canary\"",
+        r#"{"toolsListChanged":true,"resourceSubscriptions":["canary:1"]}"#,
+    );
     let mut connection = Connection::open(client.address);
     connection.send(listen.bytes());
     let mut stream = EventStream::begun(connection);
@@ -135,9 +182,20 @@ fn nothing_confidential_is_written_anywhere() {
 
     let mut written = refusals;
     let admin = house.process.admin_address();
-    for page in ["/metrics", "/status", "/backends", "/readyz", "/debug/shards", "/debug/hdr"] {
+    for page in [
+        "/metrics",
+        "/status",
+        "/backends",
+        "/readyz",
+        "/debug/shards",
+        "/debug/hdr",
+    ] {
         let response = Connection::open(admin).ask(&Ask::new("GET", page));
-        assert!(matches!(response.status, 200 | 503), "{page}: {}", response.status);
+        assert!(
+            matches!(response.status, 200 | 503),
+            "{page}: {}",
+            response.status
+        );
         written.push(format!("{page}: {}", response.text()));
     }
     drop(stream);

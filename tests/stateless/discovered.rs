@@ -22,12 +22,17 @@ fn discover(client: &mut ModernClient) -> Value {
 #[test]
 fn what_is_said_is_what_is_there() {
     for layout in LAYOUTS {
-        let backend = Backend::modern_scripted("a", &["one"], |asked, wire| match asked.rpc_method()?.as_str() {
-            "prompts/list" => {
-                wire.complete(asked, r#""prompts":[{"name":"p"}],"ttlMs":1000,"cacheScope":"public""#);
-                Some(())
+        let backend = Backend::modern_scripted("a", &["one"], |asked, wire| {
+            match asked.rpc_method()?.as_str() {
+                "prompts/list" => {
+                    wire.complete(
+                        asked,
+                        r#""prompts":[{"name":"p"}],"ttlMs":1000,"cacheScope":"public""#,
+                    );
+                    Some(())
+                }
+                _ => None,
             }
-            _ => None,
         });
         backend.set_capabilities(r#"{"tools":{"listChanged":true},"prompts":{}}"#);
         let gateway = Plan::one(&backend).layout(layout).start();
@@ -59,7 +64,10 @@ fn what_is_said_is_what_is_there() {
         }
         for (method, params) in [
             ("resources/read", r#""uri":"x:1""#),
-            ("completion/complete", r#""ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":""}"#),
+            (
+                "completion/complete",
+                r#""ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":""}"#,
+            ),
         ] {
             let response = client.ask("1", method, params);
             assert_refused(&response, 404, Some("1"), -32601);
@@ -103,7 +111,10 @@ fn a_backend_that_is_away_is_left_out_for_now() {
     let mut client = ModernClient::new(&gateway);
     let result = discover(&mut client);
     assert_eq!(result["ttlMs"], 0, "{result}");
-    assert_eq!(result["capabilities"], json!({"tools": {"listChanged": true}}));
+    assert_eq!(
+        result["capabilities"],
+        json!({"tools": {"listChanged": true}})
+    );
 }
 
 #[test]
@@ -126,8 +137,14 @@ fn the_answer_is_kept_for_each_principal_by_itself() {
         let mut bob = ModernClient::of(&gateway, "main", Some(&gateway.token("bob")));
         for _ in 0..3 {
             // With room for one they push each other out, and each still gets its own.
-            assert_eq!(discover(&mut alice)["capabilities"], json!({"tools": {}}));
-            assert_eq!(discover(&mut bob)["capabilities"], json!({"tools": {}, "prompts": {}}));
+            assert_eq!(
+                discover(&mut alice)["capabilities"],
+                json!({"tools": {"listChanged": true}})
+            );
+            assert_eq!(
+                discover(&mut bob)["capabilities"],
+                json!({"tools": {"listChanged": true}, "prompts": {}})
+            );
         }
     }
     // What a backend says of itself is no one's secret: it was asked once by each gateway.
@@ -156,9 +173,14 @@ fn the_answer_is_kept_no_longer_than_was_said() {
         .start();
     let mut client = ModernClient::new(&gateway);
     let result = discover(&mut client);
-    assert_eq!((&result["ttlMs"], &result["capabilities"]), (&json!(1), &json!({"tools": {}})));
+    assert_eq!(
+        (&result["ttlMs"], &result["capabilities"]),
+        (&json!(1), &json!({"tools": {"listChanged": true}}))
+    );
     is_new.store(true, Ordering::SeqCst);
     eventually("what the backend says now", || {
-        discover(&mut client)["capabilities"].get("prompts").map(drop)
+        discover(&mut client)["capabilities"]
+            .get("prompts")
+            .map(drop)
     });
 }

@@ -37,22 +37,42 @@ type Trouble = fn(&Asked, &mut Wire<'_>);
 
 /// Everything that says nothing about a backend's revision.
 const TROUBLES: [(&str, Trouble); 15] = [
-    ("401", |_, wire| wire.answer(401, "www-authenticate: Bearer\r\n", "")),
+    ("401", |_, wire| {
+        wire.answer(401, "www-authenticate: Bearer\r\n", "")
+    }),
     ("403", |_, wire| wire.answer(403, "", "")),
     ("407", |_, wire| wire.answer(407, "", "")),
     ("429", |_, wire| wire.answer(429, "", "")),
     ("500", |_, wire| wire.answer(500, "", "")),
-    ("502", |_, wire| wire.answer(502, "content-type: text/html\r\n", "<html>")),
+    ("502", |_, wire| {
+        wire.answer(502, "content-type: text/html\r\n", "<html>")
+    }),
     ("503", |_, wire| wire.answer(503, "retry-after: 1\r\n", "")),
-    ("redirect", |_, wire| wire.answer(307, "location: http://127.0.0.1:1/\r\n", "")),
-    ("-32020", |asked, wire| wire.refuse(asked, 400, -32020, "null")),
+    ("redirect", |_, wire| {
+        wire.answer(307, "location: http://127.0.0.1:1/\r\n", "")
+    }),
+    ("-32020", |asked, wire| {
+        wire.refuse(asked, 400, -32020, "null")
+    }),
     ("-32021", |asked, wire| {
-        wire.refuse(asked, 400, -32021, r#"{"requiredCapabilities":{"sampling":{}}}"#);
+        wire.refuse(
+            asked,
+            400,
+            -32021,
+            r#"{"requiredCapabilities":{"sampling":{}}}"#,
+        );
     }),
     ("-32022 newer", |asked, wire| {
-        wire.refuse(asked, 400, -32022, r#"{"supported":["2099-01-01"],"requested":"2026-07-28"}"#);
+        wire.refuse(
+            asked,
+            400,
+            -32022,
+            r#"{"supported":["2099-01-01"],"requested":"2026-07-28"}"#,
+        );
     }),
-    ("-32022 without data", |asked, wire| wire.refuse(asked, 400, -32022, "null")),
+    ("-32022 without data", |asked, wire| {
+        wire.refuse(asked, 400, -32022, "null")
+    }),
     ("no HTTP", |_, wire| {
         wire.send("canary\r\n\r\n");
         wire.close();
@@ -92,7 +112,10 @@ fn trouble_is_no_reason_to_open_a_session() {
         // One request is one question, but where its connection just ended.
         let may_repeat = matches!(name, "closed" | "no HTTP");
         let questions = backend.seen().len();
-        assert!((1..=if may_repeat { 6 } else { 3 }).contains(&questions), "{name}: {questions}");
+        assert!(
+            (1..=if may_repeat { 6 } else { 3 }).contains(&questions),
+            "{name}: {questions}"
+        );
         // It is not remembered either.
         is_over.store(true, Ordering::SeqCst);
         eventually(name, || {
@@ -115,7 +138,11 @@ fn trouble_with_a_call_changes_nothing_of_what_a_backend_is() {
         let mut client = ModernClient::new(&gateway);
         text_of(&client.call("1", "one", "{}"));
         let response = client.call("2", "bad", "{}");
-        let code = if name == "-32021" { (400, -32021) } else { (200, -32603) };
+        let code = if name == "-32021" {
+            (400, -32021)
+        } else {
+            (200, -32603)
+        };
         assert_refused(&response, code.0, Some("2"), code.1);
         text_of(&client.call("3", "one", "{}"));
         assert!(backend.seen_rpc("initialize").is_empty(), "{name}");
@@ -130,7 +157,11 @@ fn a_backend_that_is_not_to_be_had_is_not_an_old_one() {
     let away = Refusing::new();
     let plain = Backend::modern("a", &["one"]);
     let no_tls = plain.url().replace("http://", "https://");
-    for url in [away.url(), no_tls, "http://no-such-name.invalid/mcp".to_owned()] {
+    for url in [
+        away.url(),
+        no_tls,
+        "http://no-such-name.invalid/mcp".to_owned(),
+    ] {
         let gateway = started(&url);
         let mut client = ModernClient::new(&gateway);
         for method in ["server/discover", "tools/list"] {
@@ -145,21 +176,36 @@ fn a_backend_that_is_not_to_be_had_is_not_an_old_one() {
 /// What real servers with sessions say when they are asked for what they do not know
 /// (mcp.md 0.8).
 const OLD: [(&str, Trouble); 7] = [
-    ("400 -32000", |asked, wire| wire.refuse(asked, 400, -32000, "null")),
+    ("400 -32000", |asked, wire| {
+        wire.refuse(asked, 400, -32000, "null")
+    }),
     ("400 -32600", |_, wire| {
         let body = r#"{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"m"}}"#;
         wire.answer(400, "content-type: application/json\r\n", body);
     }),
-    ("404 -32601", |asked, wire| wire.refuse(asked, 404, -32601, "null")),
+    ("404 -32601", |asked, wire| {
+        wire.refuse(asked, 404, -32601, "null")
+    }),
     ("200 -32601", |asked, wire| wire.error(asked, -32601, "m")),
     ("200 stream -32602", |asked, wire| {
         let id = asked.id();
-        let data = format!(r#"data: {{"jsonrpc":"2.0","id":{id},"error":{{"code":-32602,"message":"m"}}}}"#);
-        wire.answer(200, "content-type: text/event-stream\r\n", format!("{data}\n\n"));
+        let data = format!(
+            r#"data: {{"jsonrpc":"2.0","id":{id},"error":{{"code":-32602,"message":"m"}}}}"#
+        );
+        wire.answer(
+            200,
+            "content-type: text/event-stream\r\n",
+            format!("{data}\n\n"),
+        );
     }),
     ("400 empty", |_, wire| wire.answer(400, "", "")),
     ("-32022 older", |asked, wire| {
-        wire.refuse(asked, 400, -32022, r#"{"supported":["2025-11-25"],"requested":"2026-07-28"}"#);
+        wire.refuse(
+            asked,
+            400,
+            -32022,
+            r#"{"supported":["2025-11-25"],"requested":"2026-07-28"}"#,
+        );
     }),
 ];
 
@@ -172,12 +218,18 @@ fn servers_that_answer_as_old_ones_are_old_ones() {
         let gateway = started(&backend.url());
         let mut client = ModernClient::new(&gateway);
         for _ in 0..3 {
-            assert_eq!(text_of(&client.call("1", "one", "{}")), "a one {}", "{name}");
+            assert_eq!(
+                text_of(&client.call("1", "one", "{}")),
+                "a one {}",
+                "{name}"
+            );
         }
         // It was asked once, and is known.
         assert_eq!(backend.seen_rpc("server/discover").len(), 1, "{name}");
         assert_eq!(gateway.metric("shardgate_stateless_bridged_total"), 3);
-        eventually("sessions end", || (backend.session_count() == 0).then_some(()));
+        eventually("sessions end", || {
+            (backend.session_count() == 0).then_some(())
+        });
     }
 }
 
@@ -206,14 +258,16 @@ fn a_backend_that_became_another_is_found_out() {
         let is_old = is_old.clone();
         move |asked, wire| {
             let data = r#"{"supported":["2025-11-25"],"requested":"2026-07-28"}"#;
-            is_old.load(Ordering::SeqCst).then(|| match asked.is("initialize") {
-                true => wire.initialize(asked),
-                false if asked.is("tools/call") && asked.header("mcp-session-id").is_some() => {
-                    wire.text(asked, "in a session");
-                }
-                false if asked.header("mcp-session-id").is_some() => wire.answer(202, "", ""),
-                false => wire.refuse(asked, 400, -32022, data),
-            })
+            is_old
+                .load(Ordering::SeqCst)
+                .then(|| match asked.is("initialize") {
+                    true => wire.initialize(asked),
+                    false if asked.is("tools/call") && asked.header("mcp-session-id").is_some() => {
+                        wire.text(asked, "in a session");
+                    }
+                    false if asked.header("mcp-session-id").is_some() => wire.answer(202, "", ""),
+                    false => wire.refuse(asked, 400, -32022, data),
+                })
         }
     });
     let gateway = started(&backend.url());

@@ -1,6 +1,8 @@
 //! The stateless profile beside sessions changes no byte of theirs (LEG-6).
 
-use crate::support::{Ask, Backend, Layout, McpClient, Plan, Response, initialize_body};
+use crate::support::{
+    Ask, Backend, Layout, McpClient, Plan, Response, eventually, initialize_body,
+};
 
 const TARGET: &str = "/servers/main/mcp";
 
@@ -38,12 +40,21 @@ fn walk(is_stateless_on: bool, layout: Layout) -> Vec<String> {
         .settings(move |settings| settings.protocols.stateless = is_stateless_on)
         .start();
     let mut seen = Vec::new();
-    for version in ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "1999-01-01"] {
+    for version in [
+        "2025-11-25",
+        "2025-06-18",
+        "2025-03-26",
+        "2024-11-05",
+        "1999-01-01",
+    ] {
         let mut connection = gateway.connect();
         let opening = connection.ask(&Ask::post(TARGET, initialize_body("\"open\"", version)));
         let session = opening.header("mcp-session-id").unwrap().to_owned();
         seen.push(told(&opening, &session));
-        let agreed = opening.result()["protocolVersion"].as_str().unwrap().to_owned();
+        let agreed = opening.result()["protocolVersion"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         let post = |body: &str| {
             Ask::post(TARGET, body)
                 .header("mcp-session-id", &session)
@@ -86,7 +97,9 @@ fn walk(is_stateless_on: bool, layout: Layout) -> Vec<String> {
             post(ping).without("mcp-protocol-version"),
             post(ping).with("mcp-protocol-version", "2099-01-01"),
             post(ping).header("mcp-protocol-version", &agreed),
-            post(ping).header("mcp-method", "tools/call").header("mcp-name", "x"),
+            post(ping)
+                .header("mcp-method", "tools/call")
+                .header("mcp-name", "x"),
             post(ping).with("accept", "application/json"),
             post(ping).with("content-type", "text/plain"),
             post(ping).header("origin", "https://evil.example"),
@@ -107,12 +120,18 @@ fn walk(is_stateless_on: bool, layout: Layout) -> Vec<String> {
         return seen;
     }
     for backend in [&a, &b, &failing] {
+        eventually("all sessions end", || {
+            (backend.session_count() == 0).then_some(())
+        });
         let own = backend.address().to_string();
         let mut asked: Vec<String> = backend
             .seen()
             .iter()
             .filter(|asked| asked.method != "GET")
-            .map(|asked| format!("{} {:?} {}", asked.method, asked.headers, asked.text()).replace(&own, "ADDRESS"))
+            .map(|asked| {
+                format!("{} {:?} {}", asked.method, asked.headers, asked.text())
+                    .replace(&own, "ADDRESS")
+            })
             .collect();
         // Farewells come when they come.
         asked.sort();
@@ -146,6 +165,10 @@ fn a_backend_with_sessions_is_asked_nothing_new() {
         for new in ["mcp-method", "mcp-name"] {
             assert_eq!(asked.header(new), None);
         }
-        assert!(!asked.text().contains("io.modelcontextprotocol/"), "{}", asked.text());
+        assert!(
+            !asked.text().contains("io.modelcontextprotocol/"),
+            "{}",
+            asked.text()
+        );
     }
 }

@@ -40,7 +40,11 @@ impl House {
             .with_tokens()
             .settings(adjust)
             .start();
-        Self { gate, backend, gateway }
+        Self {
+            gate,
+            backend,
+            gateway,
+        }
     }
 
     fn client(&self, subject: &str) -> ModernClient {
@@ -155,7 +159,12 @@ fn calls_under_way_at_one_backend_are_limited() {
 fn a_backends_answer_over_the_limit_is_not_passed_on() {
     let backend = Backend::modern_scripted("a", &["one"], |asked, wire| {
         let text = "x".repeat(asked.param("arguments")?.len().max(1) * 100);
-        asked.tool().map(|_| wire.complete(asked, &format!(r#""content":[{{"type":"text","text":"{text}"}}]"#)))
+        asked.tool().map(|_| {
+            wire.complete(
+                asked,
+                &format!(r#""content":[{{"type":"text","text":"{text}"}}]"#),
+            )
+        })
     });
     let gateway = Plan::one(&backend)
         .settings(|settings| settings.limits.response_bytes_max = 16 * 1024)
@@ -194,7 +203,9 @@ fn bridged_requests_of_one_principal_are_limited() {
     let mut held: Vec<ModernClient> = (0..BRIDGED_MAX)
         .map(|_| {
             let mut client = client("alice");
-            client.connection.send(client.call_request("1", "slow", "{}").bytes());
+            client
+                .connection
+                .send(client.call_request("1", "slow", "{}").bytes());
             client
         })
         .collect();
@@ -206,7 +217,9 @@ fn bridged_requests_of_one_principal_are_limited() {
         text_of(&client.connection.read_response());
     }
     text_of(&client("alice").call("1", "fast", "{}"));
-    eventually("all sessions end", || (backend.session_count() == 0).then_some(()));
+    eventually("all sessions end", || {
+        (backend.session_count() == 0).then_some(())
+    });
 }
 
 #[test]

@@ -29,11 +29,16 @@ fn every_connection_and_every_shard_says_the_same() {
         let mut first = ModernClient::new(&gateway);
         let said = first.list();
         let result = whole_result(&said);
-        assert_eq!((&result["ttlMs"], &result["cacheScope"]), (&json!(30_000), &json!("private")));
+        assert_eq!(
+            (&result["ttlMs"], &result["cacheScope"]),
+            (&json!(30_000), &json!("private"))
+        );
         assert!(result.get("nextCursor").is_none());
         assert_eq!(
             first.tool_names(),
-            ["a-alpha", "a-mu", "a-zeta", "b-beta", "b-chi", "b-omega", "b-psi"]
+            [
+                "a-alpha", "a-mu", "a-zeta", "b-beta", "b-chi", "b-omega", "b-psi"
+            ]
         );
         // What one connection did before changes nothing for it or for others.
         first.call("1", "a-mu", "{}");
@@ -51,9 +56,13 @@ fn every_connection_and_every_shard_says_the_same() {
 fn everybody_sees_his_own() {
     let backend = Backend::modern("a", &["one", "two", "three"]);
     let host = |allowed: Value| json!({"virtual_hosts": {"main": {"backends": {"a": {"url": backend.url(), "allowed_tool_names": allowed}}}}});
-    let document = json!({"users": {"alice": host(json!(["one", "two"])), "bob": host(json!(["three"]))}});
+    let document =
+        json!({"users": {"alice": host(json!(["one", "two"])), "bob": host(json!(["three"]))}});
     for layout in LAYOUTS {
-        let gateway = Plan::document(document.clone()).layout(layout).with_tokens().start();
+        let gateway = Plan::document(document.clone())
+            .layout(layout)
+            .with_tokens()
+            .start();
         let mut alice = ModernClient::of(&gateway, "main", Some(&gateway.token("alice")));
         let mut bob = ModernClient::of(&gateway, "main", Some(&gateway.token("bob")));
         for _ in 0..4 {
@@ -85,10 +94,15 @@ fn what_depends_on_the_caller_is_private() {
     });
     backend.set_capabilities(r#"{"tools":{},"resources":{}}"#);
     let host = json!({"virtual_hosts": {"main": {"backends": {"a": {"url": backend.url()}}}}});
-    let gateway = Plan::document(json!({"users": {"*": host}})).with_tokens().start();
+    let gateway = Plan::document(json!({"users": {"*": host}}))
+        .with_tokens()
+        .start();
     let mut client = ModernClient::of(&gateway, "main", Some(&gateway.token("a")));
     let result = whole_result(&client.ask("1", "resources/read", r#""uri":"x:1""#));
-    assert_eq!((&result["ttlMs"], &result["cacheScope"]), (&json!(5000), &json!("private")));
+    assert_eq!(
+        (&result["ttlMs"], &result["cacheScope"]),
+        (&json!(5000), &json!("private"))
+    );
     assert_eq!(whole_result(&client.list())["cacheScope"], "private");
 }
 
@@ -98,7 +112,9 @@ fn a_list_holds_no_longer_than_its_shortest_part() {
     let b = Backend::modern("b", &["two"]);
     a.set_ttl_ms(7_000);
     b.set_ttl_ms(9_000);
-    let gateway = Plan::of(&[("a", &a.url()), ("b", &b.url())]).shards(1).start();
+    let gateway = Plan::of(&[("a", &a.url()), ("b", &b.url())])
+        .shards(1)
+        .start();
     let mut client = ModernClient::new(&gateway);
     assert_eq!(whole_result(&client.list())["ttlMs"], 7_000);
     // One of which it does not hold at all is asked for each time.
@@ -117,7 +133,9 @@ fn a_list_holds_no_longer_than_its_shortest_part() {
 fn a_list_with_a_backend_missing_is_not_kept() {
     let a = Backend::modern("a", &["one"]);
     let away = Refusing::new();
-    let gateway = Plan::of(&[("a", &a.url()), ("b", &away.url())]).shards(1).start();
+    let gateway = Plan::of(&[("a", &a.url()), ("b", &away.url())])
+        .shards(1)
+        .start();
     let mut client = ModernClient::new(&gateway);
     let result = whole_result(&client.list());
     assert_eq!(result["ttlMs"], 0);
@@ -156,7 +174,10 @@ const RESPONSE_BYTES_MAX: usize = 4096;
 fn too_long_a_list_is_refused_whole_and_not_kept() {
     let (a, b) = (Backend::modern("a", &[]), Backend::modern("b", &[]));
     let tool = |letter: &str, length: usize| {
-        format!(r#"{{"name":"{letter}","description":"{}","inputSchema":{{"type":"object"}}}}"#, letter.repeat(length))
+        format!(
+            r#"{{"name":"{letter}","description":"{}","inputSchema":{{"type":"object"}}}}"#,
+            letter.repeat(length)
+        )
     };
     let (long, short) = (tool("x", 2500), tool("y", 10));
     // Each of them may say it; both together are too much.
@@ -231,7 +252,9 @@ fn a_new_configuration_is_seen_before_the_old_list_is_due() {
         }}}});
         std::fs::write(gateway.config_path(), document.to_string()).unwrap();
         for client in &mut kept {
-            eventually("the new list", || (client.tool_names() == ["two"]).then_some(()));
+            eventually("the new list", || {
+                (client.tool_names() == ["two"]).then_some(())
+            });
             let response = client.call("1", "one", "{}");
             assert_eq!(response.error_code(), -32602);
         }
@@ -264,7 +287,9 @@ fn kept_lists_are_bounded() {
 #[test]
 fn tools_with_invalid_marks_are_left_out() {
     let bad = |name: &str, property: &str| {
-        format!(r#"{{"name":"{name}","inputSchema":{{"type":"object","properties":{{"p":{property}}}}}}}"#)
+        format!(
+            r#"{{"name":"{name}","inputSchema":{{"type":"object","properties":{{"p":{property}}}}}}}"#
+        )
     };
     let tools = [
         r#"{"name":"good","inputSchema":{"type":"object","properties":{"p":{"type":"string","x-mcp-header":"P"}}}}"#.to_owned(),

@@ -61,7 +61,10 @@ impl House {
 fn values_travel_as_they_are_or_coded() {
     let house = House::new();
     let region = |text: &str, header: &str| {
-        house.accepts(&format!(r#"{{"region":"{text}"}}"#), &[("Mcp-Param-Region", header)]);
+        house.accepts(
+            &format!(r#"{{"region":"{text}"}}"#),
+            &[("Mcp-Param-Region", header)],
+        );
     };
     region("us-west1", "us-west1");
     // Whoever codes what needs no coding says the same.
@@ -99,7 +102,12 @@ fn what_is_coded_badly_is_refused() {
 #[test]
 fn what_is_there_is_mirrored_and_what_is_not_is_not() {
     let house = House::new();
-    for arguments in ["{}", r#"{"region":null}"#, r#"{"deep":{}}"#, r#"{"deep":null,"n":null}"#] {
+    for arguments in [
+        "{}",
+        r#"{"region":null}"#,
+        r#"{"deep":{}}"#,
+        r#"{"deep":null,"n":null}"#,
+    ] {
         house.accepts(arguments, &[]);
         for header in ["Mcp-Param-Region", "mcp-param-count", "MCP-PARAM-DEEP-ER"] {
             house.refuses(arguments, &[(header, "x")]);
@@ -117,7 +125,13 @@ fn what_is_there_is_mirrored_and_what_is_not_is_not() {
         ],
     );
     // Headers nobody asked for are nobody's business.
-    house.accepts("{}", &[("Mcp-Param-Free", "y"), ("Mcp-Param-Other", "=?base64?bad?=")]);
+    house.accepts(
+        "{}",
+        &[
+            ("Mcp-Param-Free", "y"),
+            ("Mcp-Param-Other", "=?base64?bad?="),
+        ],
+    );
 }
 
 #[test]
@@ -151,7 +165,11 @@ fn a_header_that_stands_twice_is_refused() {
     let mut client = house.client();
     for name in ["mcp-name", "mcp-method"] {
         let ask = client.call_request("1", "t", "{}");
-        let value = if name == "mcp-name" { "t" } else { "tools/call" };
+        let value = if name == "mcp-name" {
+            "t"
+        } else {
+            "tools/call"
+        };
         let response = client.connection.ask(&ask.header(name, value));
         assert_refused(&response, 400, Some("1"), -32020);
     }
@@ -163,7 +181,9 @@ fn methods_without_a_name_do_not_look_at_one() {
     let house = House::new();
     let mut client = house.client();
     let ask = client.request("1", "tools/list", "");
-    let ask = ask.header("mcp-name", "anything").header("mcp-param-region", "eu");
+    let ask = ask
+        .header("mcp-name", "anything")
+        .header("mcp-param-region", "eu");
     assert_eq!(client.connection.ask(&ask).status, 200);
 }
 
@@ -171,7 +191,12 @@ fn methods_without_a_name_do_not_look_at_one() {
 fn a_call_that_names_nothing_is_refused_for_that() {
     let house = House::new();
     let mut client = house.client();
-    for params in [r#""arguments":{}"#, r#""name":7"#, r#""name":null"#, r#""name":"t","arguments":[]"#] {
+    for params in [
+        r#""arguments":{}"#,
+        r#""name":7"#,
+        r#""name":null"#,
+        r#""name":"t","arguments":[]"#,
+    ] {
         let response = client.ask("1", "tools/call", params);
         assert_refused(&response, 400, Some("1"), -32602);
     }
@@ -219,7 +244,10 @@ fn marks_that_have_changed_are_read_again() {
     let result = client.call("2", "t", arguments).result();
     assert_eq!(result["content"][0]["text"], r#"a t {"region":"eu"}"#);
     let calls = backend.seen_rpc("tools/call");
-    let told: Vec<Option<&str>> = calls.iter().map(|call| call.header("mcp-param-region")).collect();
+    let told: Vec<Option<&str>> = calls
+        .iter()
+        .map(|call| call.header("mcp-param-region"))
+        .collect();
     assert_eq!(told.last(), Some(&Some("eu")));
     assert!(calls.len() <= 4, "{}", calls.len());
 }

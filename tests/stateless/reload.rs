@@ -17,12 +17,21 @@ fn a_bad_configuration_keeps_the_last_good_one_and_listeners_hear_nothing() {
     let backend = Backend::modern("a", &["one", "two", "three"]);
     let home = Folder::new();
     let file = home.write("users.json", &document(&backend, r#"["one"]"#));
-    let arguments = ["--config-file", &file, "--allow-anonymous", "--upstream-connection-mode", "plain-text-or-tls"];
+    let arguments = [
+        "--config-file",
+        &file,
+        "--allow-anonymous",
+        "--upstream-connection-mode",
+        "plain-text-or-tls",
+    ];
     let mut process = Process::serve(&home, &arguments);
     let mut client = ModernClient::at(process.address(), "/mcp", None);
     assert_eq!(client.tool_names(), ["one"]);
     let mut stream = client.listen("\"l\"", r#"{"toolsListChanged":true}"#);
-    assert_eq!(stream.next_message()["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(
+        stream.next_message()["method"],
+        "notifications/subscriptions/acknowledged"
+    );
 
     let stays = |count: usize| {
         eventually("that is logged", || {
@@ -33,7 +42,10 @@ fn a_bad_configuration_keeps_the_last_good_one_and_listeners_hear_nothing() {
     home.write("users.json", "{\"virtual_hosts\": oh no");
     stays(1);
     assert_eq!(client.tool_names(), ["one"]);
-    home.write("users.json", r#"{"virtual_hosts":{"default":{"backends":7}}}"#);
+    home.write(
+        "users.json",
+        r#"{"virtual_hosts":{"default":{"backends":7}}}"#,
+    );
     stays(2);
     assert_eq!(client.tool_names(), ["one"]);
     // The same again says nothing new either.
@@ -41,9 +53,14 @@ fn a_bad_configuration_keeps_the_last_good_one_and_listeners_hear_nothing() {
 
     for tool in ["two", "three"] {
         home.write("users.json", &document(&backend, &format!("[\"{tool}\"]")));
-        assert_eq!(stream.next_message()["method"], "notifications/tools/list_changed");
+        assert_eq!(
+            stream.next_message()["method"],
+            "notifications/tools/list_changed"
+        );
         // What is heard is true by then.
-        eventually("the new list", || (client.tool_names() == [tool]).then_some(()));
+        eventually("the new list", || {
+            (client.tool_names() == [tool]).then_some(())
+        });
     }
     process.signal("TERM");
     let rest = stream.rest();

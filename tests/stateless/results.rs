@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     assert_refused,
-    support::{Backend, Layout, McpClient, ModernClient, Plan, Wire, Asked, modern_body},
+    support::{Asked, Backend, Layout, McpClient, ModernClient, Plan, Wire, modern_body},
     text_of, whole_result,
 };
 
@@ -72,19 +72,27 @@ fn a_backend_with_sessions_need_not() {
         "a": {"name": "a", "url": backend.url(), "bridge": "per-request", "session_independent_tools": ["*"]}
     }}}});
     let gateway = Plan::document(document).start();
-    assert_eq!(text_of(&ModernClient::new(&gateway).call("1", "missing", "{}")), "canary");
+    assert_eq!(
+        text_of(&ModernClient::new(&gateway).call("1", "missing", "{}")),
+        "canary"
+    );
 }
 
 /// A result of an extension that the client has not named is not one it could read.
 #[test]
 fn results_of_extensions_come_only_to_clients_that_know_them() {
     let backend = Backend::modern_scripted("a", &["one"], answers);
-    backend.set_capabilities(&format!(r#"{{"tools":{{}},"extensions":{{"{TASKS}":{{}}}}}}"#));
+    backend.set_capabilities(&format!(
+        r#"{{"tools":{{}},"extensions":{{"{TASKS}":{{}}}}}}"#
+    ));
     let gateway = Plan::one(&backend).start();
     let mut client = ModernClient::new(&gateway);
     let mut ask = |capabilities: &str, tool: &str| {
         let body = modern_body("1", "tools/call", &format!(r#""name":"{tool}""#), "");
-        let body = body.replace(r#"clientCapabilities":{}"#, &format!(r#"clientCapabilities":{capabilities}"#));
+        let body = body.replace(
+            r#"clientCapabilities":{}"#,
+            &format!(r#"clientCapabilities":{capabilities}"#),
+        );
         let ask = client.request_of(&body);
         client.connection.ask(&ask)
     };
@@ -107,7 +115,10 @@ fn results_of_extensions_come_only_to_clients_that_know_them() {
     assert!(told.text().contains(others));
     let knows = format!(r#"{{"extensions":{{"{TASKS}":{{}}}}}}"#);
     let result = ask(&knows, "task").result();
-    assert_eq!((&result["resultType"], &result["taskId"]), (&json!("task"), &json!("canary")));
+    assert_eq!(
+        (&result["resultType"], &result["taskId"]),
+        (&json!("task"), &json!("canary"))
+    );
     let mut session = McpClient::open(&gateway);
     for tool in ["unknown", "task"] {
         let response = session.call("1", tool, "{}");
@@ -121,7 +132,11 @@ fn a_question_passes_whole_and_leaves_nothing_behind() {
     for layout in [Layout::One, Layout::Two] {
         let backend = Backend::modern_scripted("a", &["input"], |asked, wire| {
             let has_answer = asked.param("inputResponses").is_some();
-            if has_answer { None } else { answers(asked, wire) }
+            if has_answer {
+                None
+            } else {
+                answers(asked, wire)
+            }
         });
         let gateway = Plan::one(&backend).layout(layout).start();
         let mut client = ModernClient::new(&gateway);
@@ -131,7 +146,9 @@ fn a_question_passes_whole_and_leaves_nothing_behind() {
         assert_eq!(result["inputRequests"]["k"]["method"], "elicitation/create");
         // Asked again, elsewhere, it comes with what it was given and nothing else.
         let state = result["requestState"].to_string();
-        let params = format!(r#""name":"input","requestState":{state},"inputResponses":{{"k":{{"action":"accept","content":{{}}}}}}"#);
+        let params = format!(
+            r#""name":"input","requestState":{state},"inputResponses":{{"k":{{"action":"accept","content":{{}}}}}}"#
+        );
         let response = client.again().ask("2", "tools/call", &params);
         text_of(&response);
         let told = backend.seen_rpc("tools/call").pop().unwrap();
@@ -175,14 +192,25 @@ fn answers_that_are_not_of_the_call_are_not_taken() {
             "html" => wire.answer(200, "content-type: text/html\r\n", "canary"),
             "no-json" => wire.json("canary"),
             "accepted" => wire.answer(202, "", ""),
-            "stream-end" => wire.answer(200, "content-type: text/event-stream\r\n", "data: {\"canary\":1}\n\n"),
+            "stream-end" => wire.answer(
+                200,
+                "content-type: text/event-stream\r\n",
+                "data: {\"canary\":1}\n\n",
+            ),
             _ => return None,
         }
         Some(())
     });
     let gateway = Plan::one(&backend).start();
     let mut client = ModernClient::new(&gateway);
-    for tool in ["other-id", "text-id", "html", "no-json", "accepted", "stream-end"] {
+    for tool in [
+        "other-id",
+        "text-id",
+        "html",
+        "no-json",
+        "accepted",
+        "stream-end",
+    ] {
         let response = client.call("1", tool, "{}");
         assert_refused(&response, 200, Some("1"), -32603);
         assert!(!response.text().contains("canary"), "{tool}");

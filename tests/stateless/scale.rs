@@ -13,7 +13,9 @@ use crate::{
 fn requests_of_one_client_alternate_over_four_shards() {
     let a = Backend::modern("a", &["one"]);
     let b = Backend::modern("b", &["two"]);
-    let gateway = Plan::of(&[("a", &a.url()), ("b", &b.url())]).shards(4).start();
+    let gateway = Plan::of(&[("a", &a.url()), ("b", &b.url())])
+        .shards(4)
+        .start();
     let served = || gateway.metric_by_shard("shardgate_stateless_requests_total");
     let mut list = Vec::new();
     let mut connections = 0;
@@ -42,8 +44,12 @@ fn a_stateless_request_is_not_steered() {
     let gateway = Plan::one(&backend).shards(4).start();
     let sessions: Vec<McpClient> = (0..16).map(|_| McpClient::open(&gateway)).collect();
     let steered = || {
-        ["shardgate_handed_over_total", "shardgate_forwarded_total", "shardgate_served_total"]
-            .map(|name| gateway.metric(name))
+        [
+            "shardgate_handed_over_total",
+            "shardgate_forwarded_total",
+            "shardgate_served_total",
+        ]
+        .map(|name| gateway.metric(name))
     };
     let before = steered();
     let mut client = ModernClient::new(&gateway);
@@ -93,7 +99,13 @@ fn requests_of_one_client_alternate_over_two_processes() {
         .map(|home| {
             let document = format!(r#"{{"mcpServers":{{"a":{{"url":"{}"}}}}}}"#, backend.url());
             let document = home.write("servers.json", &document);
-            let arguments = ["--config-file", &document, "--allow-anonymous", "--upstream-connection-mode", "plain-text-or-tls"];
+            let arguments = [
+                "--config-file",
+                &document,
+                "--allow-anonymous",
+                "--upstream-connection-mode",
+                "plain-text-or-tls",
+            ];
             Process::serve(home, &arguments)
         })
         .collect();
@@ -117,7 +129,13 @@ fn requests_of_one_client_alternate_over_two_processes() {
     for process in &processes {
         let admin = process.admin_address();
         assert_eq!(metric(admin, "shardgate_stateless_requests_total"), 60);
-        for name in ["shardgate_sessions", "shardgate_sessions_opened_total", "shardgate_backend_sessions_opened_total", "shardgate_handed_over_total", "shardgate_forwarded_total"] {
+        for name in [
+            "shardgate_sessions",
+            "shardgate_sessions_opened_total",
+            "shardgate_backend_sessions_opened_total",
+            "shardgate_handed_over_total",
+            "shardgate_forwarded_total",
+        ] {
             assert_eq!(metric(admin, name), 0, "{name}");
         }
     }

@@ -27,7 +27,11 @@ fn only_json_is_taken() {
     }
     assert_eq!(connection.ask(&list().without("content-type")).status, 415);
     assert_untouched(&backend);
-    for good in ["application/json", "application/json; charset=utf-8", "Application/JSON"] {
+    for good in [
+        "application/json",
+        "application/json; charset=utf-8",
+        "Application/JSON",
+    ] {
         whole_result(&connection.ask(&list().with("content-type", good)));
     }
 }
@@ -37,7 +41,12 @@ fn clients_must_accept_both_forms_of_an_answer() {
     let backend = Backend::modern("a", &["one"]);
     let gateway = Plan::one(&backend).start();
     let mut connection = gateway.connect();
-    for bad in ["application/json", "text/event-stream", "text/html", "application/*"] {
+    for bad in [
+        "application/json",
+        "text/event-stream",
+        "text/html",
+        "application/*",
+    ] {
         let response = connection.ask(&list().with("accept", bad));
         assert_eq!(response.status, 406, "{bad}");
     }
@@ -82,7 +91,10 @@ fn an_origin_that_is_not_allowed_is_refused_whatever_the_body_is() {
         "",
     ] {
         for body in [list().body.unwrap(), b"no JSON".to_vec(), Vec::new()] {
-            let ask = Ask { body: Some(body), ..list().header("origin", origin) };
+            let ask = Ask {
+                body: Some(body),
+                ..list().header("origin", origin)
+            };
             let response = gateway.connect().ask(&ask);
             assert_eq!(response.status, 403, "{origin}");
             assert!(!response.text().contains("\"id\""), "{}", response.text());
@@ -97,7 +109,11 @@ fn an_origin_that_is_not_allowed_is_refused_whatever_the_body_is() {
         assert!(matches!(status, 400 | 403), "{status}");
     }
     assert_untouched(&backend);
-    for good in ["https://a.example", "HTTPS://A.example", "http://localhost:6274"] {
+    for good in [
+        "https://a.example",
+        "HTTPS://A.example",
+        "http://localhost:6274",
+    ] {
         whole_result(&gateway.connect().ask(&list().header("origin", good)));
     }
     whole_result(&gateway.connect().ask(&list()));
@@ -128,15 +144,26 @@ fn post_is_the_only_method() {
             let is_of_sessions = matches!(method, "GET" | "DELETE");
             // A live session rides along in vain.
             let stateless = bare(Some(STATELESS));
-            for ask in [stateless.clone(), stateless.header("mcp-session-id", &client.session)] {
+            for ask in [
+                stateless.clone(),
+                stateless.header("mcp-session-id", &client.session),
+            ] {
                 assert_eq!(status(&ask), only_post, "{method}");
             }
             for version in [None, Some("2025-11-25")] {
-                let expected = if is_of_sessions { (400, None) } else { of_sessions.clone() };
+                let expected = if is_of_sessions {
+                    (400, None)
+                } else {
+                    of_sessions.clone()
+                };
                 assert_eq!(status(&bare(version)), expected, "{method} {version:?}");
             }
             let unknown = status(&bare(Some("2099-01-01")));
-            let expected = if is_of_sessions { (400, None) } else { of_sessions };
+            let expected = if is_of_sessions {
+                (400, None)
+            } else {
+                of_sessions
+            };
             assert_eq!(unknown, expected, "{method}");
             let twice = bare(Some(STATELESS)).header("mcp-protocol-version", STATELESS);
             let expected = if is_of_sessions { 400 } else { 405 };
@@ -161,7 +188,11 @@ fn without_sessions_post_is_all_there_is() {
             }
             let response = gateway.connect().ask(&ask);
             assert_eq!(response.status, 405, "{method} {version:?}");
-            assert_eq!(response.header("allow"), Some("POST"), "{method} {version:?}");
+            assert_eq!(
+                response.header("allow"),
+                Some("POST"),
+                "{method} {version:?}"
+            );
         }
     }
 }
@@ -181,7 +212,10 @@ fn what_is_no_request_is_refused_or_dropped() {
     // Real clients say this; servers take it and do nothing (mcp.md 0.10).
     let meta = format!(r#""_meta":{{"io.modelcontextprotocol/protocolVersion":"{STATELESS}"}}"#);
     for (method, params) in [
-        ("notifications/cancelled", format!(r#"{{"requestId":"listen:0",{meta}}}"#)),
+        (
+            "notifications/cancelled",
+            format!(r#"{{"requestId":"listen:0",{meta}}}"#),
+        ),
         ("notifications/cancelled", r#"{"requestId":1}"#.to_owned()),
         ("notifications/initialized", "{}".to_owned()),
         ("tools/call", r#"{"name":"one"}"#.to_owned()),
@@ -231,7 +265,11 @@ fn keys_that_stand_twice_are_refused() {
             ..modern_request(TARGET, &body)
         };
         let response = gateway.connect().ask(&ask);
-        assert_eq!((response.status, response.error_code()), (400, -32600), "{to}");
+        assert_eq!(
+            (response.status, response.error_code()),
+            (400, -32600),
+            "{to}"
+        );
     }
     assert_untouched(&backend);
 }
@@ -242,7 +280,12 @@ fn depth_is_limited() {
     let gateway = Plan::one(&backend).start();
     let deep = |depth: usize| {
         let value = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        let body = modern_body("1", "tools/call", &format!(r#""name":"one","arguments":{{"x":{value}}}"#), "");
+        let body = modern_body(
+            "1",
+            "tools/call",
+            &format!(r#""name":"one","arguments":{{"x":{value}}}"#),
+            "",
+        );
         let ask = Ask::post(TARGET, &body)
             .header("mcp-protocol-version", STATELESS)
             .header("mcp-method", "tools/call")
@@ -308,7 +351,10 @@ fn methods_that_are_not_served_are_404() {
             assert_no_session(gateway);
         }
         for backend in [&one, &two] {
-            let asked = backend.seen().into_iter().filter_map(|asked| asked.rpc_method());
+            let asked = backend
+                .seen()
+                .into_iter()
+                .filter_map(|asked| asked.rpc_method());
             let asked: Vec<String> = asked.filter(|method| method != "server/discover").collect();
             assert_eq!(asked, [""; 0]);
         }
@@ -325,7 +371,10 @@ fn a_body_over_the_limit_changes_nothing() {
     let pad = |length: usize| format!("{body}{}", " ".repeat(length - body.len()));
     let ask = |body: &str| Ask {
         body: Some(body.as_bytes().to_vec()),
-        ..modern_request(TARGET, &modern_body("1", "tools/call", r#""name":"one""#, ""))
+        ..modern_request(
+            TARGET,
+            &modern_body("1", "tools/call", r#""name":"one""#, ""),
+        )
     };
     let chunked = |body: &str| {
         let framed = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
@@ -347,7 +396,9 @@ fn a_body_over_the_limit_changes_nothing() {
     assert_eq!(connection.read_response().status, 400);
     // None at all.
     let mut connection = gateway.connect();
-    let without = String::from_utf8(ask("").bytes()).unwrap().replace("content-length: 0\r\n", "");
+    let without = String::from_utf8(ask("").bytes())
+        .unwrap()
+        .replace("content-length: 0\r\n", "");
     connection.send(without);
     assert_eq!(connection.read_response().status, 411);
     assert_untouched(&backend);

@@ -179,18 +179,18 @@ impl Gateway {
 
     /// A token of this subject.
     pub fn token(&self, subject: &str) -> String {
-        self.token_for(subject, 3600)
+        self.token_at(subject, 0, 3600)
     }
 
-    /// A token of this subject that holds for so many seconds.
-    pub fn token_for(&self, subject: &str, lifetime_s: u64) -> String {
+    /// A token of this subject, minted so many seconds ago for a lifetime in seconds.
+    pub fn token_at(&self, subject: &str, ago_s: u64, lifetime_s: u64) -> String {
         let key = SigningKey::from_secret(SECRET).unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let request = MintRequest {
             lifetime_s,
             ..MintRequest::bootstrap(subject, subject, SignatureAlgorithm::Hs256, &key)
         };
-        mint(&request, now.as_secs()).unwrap()
+        mint(&request, now.as_secs() - ago_s).unwrap()
     }
 
     /// A metric summed over its shards, as the metrics text has it.
