@@ -324,6 +324,118 @@ fn a_profile_that_is_switched_off_is_not_served() {
     assert_no_session(&stateless_only);
 }
 
+/// What one request says, part by part.
+#[derive(Debug, Clone, Copy)]
+struct Said<'a> {
+    token: Option<&'a str>,
+    session: Option<&'a str>,
+    versions: &'a [&'a str],
+    meta: Option<&'a str>,
+    method: &'a [&'a str],
+    name: &'a [&'a str],
+}
+
+impl Said<'_> {
+    fn ask(self) -> Ask {
+        let body = modern_body("1", "tools/call", r#""name":"one""#, "");
+        let body = match self.meta {
+            Some(raw) => body.replace(&format!("\"{STATELESS}\""), raw),
+            None => r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"one"}}"#
+                .to_owned(),
+        };
+        let own =
+            |name: &'static str, value: Option<&str>| value.map(|value| (name, value.to_owned()));
+        let token = self.token.map(|token| format!("Bearer {token}"));
+        let all = own("authorization", token.as_deref())
+            .into_iter()
+            .chain(own("mcp-session-id", self.session))
+            .chain(
+                self.versions
+                    .iter()
+                    .filter_map(|one| own("mcp-protocol-version", Some(one))),
+            )
+            .chain(
+                self.method
+                    .iter()
+                    .filter_map(|one| own("mcp-method", Some(one))),
+            )
+            .chain(
+                self.name
+                    .iter()
+                    .filter_map(|one| own("mcp-name", Some(one))),
+            );
+        all.fold(Ask::post(TARGET, body), |ask, (name, value)| {
+            ask.header(name, &value)
+        })
+    }
+}
+
+/// Every combination of what headers and body can say: a backend hears of a request when all of it
+/// is right, in one profile or the other, and never before.
+#[test]
+fn a_backend_hears_nothing_of_a_request_that_is_not_right_in_every_part() {
+    let backend = Backend::modern("a", &["one"]);
+    let host = json!({"virtual_hosts": {"main": {"backends": {"a": {"name": "a", "url": backend.url()}}}}});
+    let gateway = Plan::document(json!({"users": {"alice": host}}))
+        .layout(Layout::One)
+        .with_tokens()
+        .start();
+    let token = gateway.token("alice");
+    let live = McpClient::open_on(&gateway, "main", Some(&token)).session;
+    let stateless = format!("\"{STATELESS}\"");
+    let old = format!("\"{OLD}\"");
+    let mut connection = gateway.connect();
+    let (mut calls, mut count) = (0, 0);
+    for token in [None, Some("x.y.z"), Some(&*token)] {
+        for session in [None, Some("stale"), Some(&*live)] {
+            for versions in [
+                &[][..],
+                &[OLD],
+                &[STATELESS],
+                &["2099-01-01"],
+                &[STATELESS, STATELESS],
+            ] {
+                for meta in [None, Some("7"), Some(&*old), Some(&*stateless)] {
+                    for method in [
+                        &[][..],
+                        &["tools/call"],
+                        &["tools/list"],
+                        &["tools/call", "tools/call"],
+                    ] {
+                        for name in [&[][..], &["one"], &["two"], &["one", "one"]] {
+                            let said = Said {
+                                token,
+                                session,
+                                versions,
+                                meta,
+                                method,
+                                name,
+                            };
+                            let may = token.is_some_and(|token| token.len() > 5);
+                            let is_stateless = versions == [STATELESS] && meta == Some(&*stateless);
+                            let is_right = match is_stateless {
+                                true => method == ["tools/call"] && name == ["one"],
+                                // Sessions do not know the other headers.
+                                false => {
+                                    meta.is_none()
+                                        && session == Some(&*live)
+                                        && matches!(versions, [] | [OLD])
+                                }
+                            };
+                            let response = connection.ask(&said.ask());
+                            calls += usize::from(may && is_right);
+                            count += 1;
+                            assert_eq!(backend.seen_rpc("tools/call").len(), calls, "{said:?}");
+                            assert_eq!(response.status == 200, may && is_right, "{said:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!((count, calls), (2880, 3 + 2 * 16));
+}
+
 /// Numbers and texts come back as they were written, 0 and the empty text too.
 #[test]
 fn ids_are_echoed_with_their_type() {
