@@ -210,8 +210,10 @@ pub fn classify(
             )),
             Misfit::Unsupported(name) => modern(StatelessFault::Version(
                 match head.protocol_version {
-                    None if marks.is_initialize => requested_version(message, body).into(),
-                    _ => String::from_utf8_lossy(name).into(),
+                    None => text(message.protocol_version.map(|span| span.slice(body)))
+                        .unwrap_or_default()
+                        .into(),
+                    Some(_) => String::from_utf8_lossy(name).into(),
                 },
                 version::names(protocols.stateless, protocols.legacy),
             )),
@@ -220,16 +222,6 @@ pub fn classify(
             Misfit::NoSession => Refusal::NoSession,
         }
     })
-}
-
-/// The revision that an `initialize` asks for.
-fn requested_version<'a>(message: &Envelope, body: &'a [u8]) -> std::borrow::Cow<'a, str> {
-    let params = message.params.map(|span| span.slice(body));
-    let requested = params.and_then(|params| {
-        let found = json::member(params, "protocolVersion")?;
-        json::unescape(found.slice(params))
-    });
-    requested.unwrap_or_default()
 }
 
 /// Whether a body that could not be read is to be refused in the words of the stateless revision.

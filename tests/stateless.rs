@@ -41,6 +41,8 @@ mod reload;
 mod results;
 #[path = "stateless/scale.rs"]
 mod scale;
+#[path = "stateless/stopping.rs"]
+mod stopping;
 #[path = "stateless/transport.rs"]
 mod transport;
 

@@ -32,6 +32,8 @@ pub enum StatelessFault {
     Unknown(&'static str),
     /// A limit of the gateway's own: its word, and the HTTP status.
     Limit(&'static str, u16),
+    /// The process is going down.
+    Draining,
     /// A backend gave no answer.
     Backend(CallFault),
 }
@@ -57,12 +59,11 @@ impl StatelessFault {
             status,
             content_type: "application/json",
             body,
-            headers: if matches!(self, Self::Limit(_, 429 | 503)) {
-                RETRY
-            } else {
-                ""
+            headers: match self {
+                Self::Limit(_, 429 | 503) | Self::Draining => RETRY,
+                _ => "",
             },
-            must_close: false,
+            must_close: *self == Self::Draining,
         }
     }
 
@@ -76,6 +77,7 @@ impl StatelessFault {
             Self::Method => (404, -32601),
             Self::Unknown(_) => (200, -32602),
             Self::Limit(_, status) => (*status, LIMIT_CODE),
+            Self::Draining => (503, LIMIT_CODE),
             Self::Backend(_) => (200, -32603),
         }
     }
@@ -91,6 +93,7 @@ impl StatelessFault {
             Self::Method => "Method not found".to_owned(),
             Self::Unknown(text) => (*text).to_owned(),
             Self::Limit(..) => "The request exceeds a limit of the gateway".to_owned(),
+            Self::Draining => "Going down, try again elsewhere".to_owned(),
             Self::Backend(fault) => format!("Routing problem... {fault}"),
         }
     }
@@ -102,6 +105,7 @@ impl StatelessFault {
                 Some(serde_json::json!({"supported": supported, "requested": requested}))
             }
             Self::Limit(reason, _) => Some(serde_json::json!({"reason": reason})),
+            Self::Draining => Some(serde_json::json!({"reason": "draining"})),
             _ => None,
         }
     }
@@ -118,6 +122,7 @@ impl StatelessFault {
             Self::Method => "method_not_found",
             Self::Unknown(_) => "unknown_name",
             Self::Limit(reason, _) => reason,
+            Self::Draining => "draining",
             Self::Backend(fault) => fault.label(),
         }
     }

@@ -210,7 +210,10 @@ fn a_list_that_changed_is_kept_by_no_shard() {
         house.backend.set_ttl_ms(LONG_MS);
         let gateway = Plan::one(&house.backend)
             .layout(layout)
-            .settings(|settings| settings.protocols.list_ttl_ms = LONG_MS)
+            .settings(|settings| {
+                settings.protocols.list_ttl_ms = LONG_MS;
+                settings.protocols.discover_ttl_ms = LONG_MS;
+            })
             .start();
         let mut clients: Vec<ModernClient> = (0..16).map(|_| ModernClient::new(&gateway)).collect();
         for client in &mut clients {

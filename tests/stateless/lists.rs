@@ -84,6 +84,25 @@ fn everybody_sees_his_own() {
     assert!(called.is_empty(), "{called:?}");
 }
 
+/// Two with the same configuration: what a backend told one of them it has not told the other.
+#[test]
+fn nobody_is_given_what_was_kept_for_another() {
+    let backend = Backend::modern("a", &["one"]);
+    let host = json!({"virtual_hosts": {"main": {"backends": {"a": {"name": "a", "url": backend.url()}}}}});
+    let gateway = Plan::document(json!({"users": {"*": host}}))
+        .layout(Layout::One)
+        .with_tokens()
+        .start();
+    for count in 1..=3 {
+        let token = gateway.token(&format!("user-{count}"));
+        let mut client = ModernClient::of(&gateway, "main", Some(&token));
+        for _ in 0..2 {
+            assert_eq!(client.tool_names(), ["one"]);
+            assert_eq!(backend.seen_rpc("tools/list").len(), count);
+        }
+    }
+}
+
 /// An answer that a backend would have everybody keep is for its principal alone.
 #[test]
 fn what_depends_on_the_caller_is_private() {
@@ -237,7 +256,10 @@ fn a_new_configuration_is_seen_before_the_old_list_is_due() {
         let backend = Backend::modern("a", &["one", "two"]);
         let gateway = Plan::one(&backend)
             .layout(layout)
-            .settings(|settings| settings.protocols.list_ttl_ms = LONG_MS)
+            .settings(|settings| {
+                settings.protocols.list_ttl_ms = LONG_MS;
+                settings.protocols.discover_ttl_ms = LONG_MS;
+            })
             .start();
         backend.set_ttl_ms(LONG_MS);
         let clients = || (0..16).map(|_| ModernClient::new(&gateway));
