@@ -18,9 +18,13 @@ use crate::{
 };
 
 /// Answers a CORS preflight (market.md S11): without authentication, for allowed origins only.
-pub async fn answer(request: &Request, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+pub async fn answer(
+    protocols: &Protocols,
+    request: &Request,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
     if request.head.origin.is_none() || request.head.access_control_request_method.is_none() {
-        return Err(Refusal::Method);
+        return Err(not_a_method(protocols, request));
     }
     let answer = Answer {
         status: 204,
@@ -134,18 +138,30 @@ pub fn session_version(
     if request.head.repeated_protocol_version {
         return Err(Refusal::RepeatedVersion);
     }
-    let header = request.field(request.head.protocol_version);
-    let is_stateless = header == Some(STATELESS.as_bytes());
-    if is_stateless || !protocols.legacy {
+    if names_stateless(request) || !protocols.legacy {
         return Err(match request.head.method {
             Method::Post if !protocols.stateless => Refusal::Stateless(None),
             Method::Post => Refusal::modern(None, StatelessFault::Envelope(EnvelopeFault::Batch)),
             _ => Refusal::StatelessMethod,
         });
     }
+    let header = request.field(request.head.protocol_version);
     header
         .map(|name| Version::from_name(name).ok_or(Refusal::Version))
         .transpose()
+}
+
+/// Why a request with a method that neither profile has is refused: with what there is of the
+/// profile it names.
+pub fn not_a_method(protocols: &Protocols, request: &Request) -> Refusal {
+    match names_stateless(request) || !protocols.legacy {
+        true => Refusal::StatelessMethod,
+        false => Refusal::Method,
+    }
+}
+
+fn names_stateless(request: &Request) -> bool {
+    request.field(request.head.protocol_version) == Some(STATELESS.as_bytes())
 }
 
 /// Which profile a POST belongs to (dual-profile.md 1.4).
@@ -193,7 +209,12 @@ pub fn classify(
                 "io.modelcontextprotocol/protocolVersion",
             )),
             Misfit::Unsupported(name) => modern(StatelessFault::Version(
-                String::from_utf8_lossy(name).into(),
+                match head.protocol_version {
+                    None => text(message.protocol_version.map(|span| span.slice(body)))
+                        .unwrap_or_default()
+                        .into(),
+                    Some(_) => String::from_utf8_lossy(name).into(),
+                },
                 version::names(protocols.stateless, protocols.legacy),
             )),
             Misfit::StatelessOff => Refusal::Stateless(id.map(Box::from)),
@@ -205,8 +226,7 @@ pub fn classify(
 
 /// Whether a body that could not be read is to be refused in the words of the stateless revision.
 pub fn says_stateless(protocols: &Protocols, request: &Request) -> bool {
-    let header = request.field(request.head.protocol_version);
-    protocols.stateless && header == Some(STATELESS.as_bytes())
+    protocols.stateless && names_stateless(request)
 }
 
 /// The header must name the session's revision, if it is there (mcp.md 1.2).

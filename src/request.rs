@@ -128,8 +128,9 @@ async fn steps(
     }
     shard.access.check_host(request.field(head.host))?;
     let endpoint = Endpoint::of(head.path.slice(&request.bytes))?;
+    let protocols = &shard.settings.protocols;
     if head.method == Method::Options {
-        return Box::pin(crate::preflight::answer(request, reply)).await;
+        return Box::pin(crate::preflight::answer(protocols, request, reply)).await;
     }
     crate::preflight::check_header_budget(&shard.settings.limits, request)?;
     let host_name = match endpoint {
@@ -158,7 +159,9 @@ async fn steps(
         Method::Post => Box::pin(post(shard, &caller, reply)).await,
         Method::Get => Box::pin(method::stream::open(shard, &caller, reply)).await,
         Method::Delete => Box::pin(method::end::end(shard, &caller, reply)).await,
-        Method::Options | Method::Head | Method::Other => Err(Refusal::Method),
+        Method::Options | Method::Head | Method::Other => {
+            Err(crate::preflight::not_a_method(protocols, request))
+        }
     }
 }
 

@@ -206,12 +206,43 @@ fn every_link_and_every_named_file_is_there() {
                 // Stands for a name of the reader's choice.
                 && !named.ends_with("/TARGET");
             if is_ours {
-                assert!(root().join(named).exists(), "{path} names {named}");
+                // A test has its name behind that of its file.
+                let (file, _) = named.split_once("::").unwrap_or((named, ""));
+                assert!(root().join(file).exists(), "{path} names {named}");
                 count += 1;
             }
         }
     }
     assert!(count >= 60, "only {count} were found");
+}
+
+/// Whether a Rust file has a test of this name.
+fn has_test(file: &str, name: &str) -> bool {
+    let start = format!("fn {name}(");
+    let text = read(file);
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    lines
+        .windows(2)
+        .any(|pair| pair[0] == "#[test]" && pair[1].starts_with(&start))
+}
+
+#[test]
+fn every_test_that_a_page_names_is_there() {
+    let mut count = 0;
+    for (path, page) in pages() {
+        for named in page.split('`').skip(1).step_by(2) {
+            let Some((file, name)) = named.split_once(".rs::") else {
+                continue;
+            };
+            assert!(
+                has_test(&format!("{file}.rs"), name),
+                "{path} names {named}"
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 100, "only {count} were found");
+    assert!(!has_test("tests/examples.rs", "has_test") && !has_test("tests/examples.rs", "none"));
 }
 
 #[test]

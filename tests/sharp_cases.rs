@@ -14,6 +14,8 @@ mod s10_get_stream;
 mod s10_resuming;
 #[path = "sharp_cases/s11_cors.rs"]
 mod s11_cors;
+#[path = "sharp_cases/s12_modern_headers.rs"]
+mod s12_modern_headers;
 #[path = "sharp_cases/s1_pagination.rs"]
 mod s1_pagination;
 #[path = "sharp_cases/s2_duplicate_ids.rs"]

@@ -76,7 +76,7 @@ pub fn merge(out: &mut Vec<u8>, version: Version, all: &[&[u8]]) {
 }
 
 /// The one extension whose ids we can tell apart (SEP-2663).
-const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 const KNOWN: [&str; 5] = ["tools", "prompts", "resources", "completions", "logging"];
 

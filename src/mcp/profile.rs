@@ -144,7 +144,9 @@ pub enum ResultType {
     Complete,
     /// The client is to answer first (SEP-2322).
     InputRequired,
-    /// Something of an extension.
+    /// A task, of the extension that has them.
+    Task,
+    /// Something of another extension.
     Extension,
     /// Nothing: it is no result of that revision.
     Missing,
@@ -156,6 +158,7 @@ pub fn result_type(document: &[u8], result: Span) -> ResultType {
     match kind.map(|span| span.slice(document)) {
         Some(kind) if json::says(kind, "complete") => ResultType::Complete,
         Some(kind) if json::says(kind, "input_required") => ResultType::InputRequired,
+        Some(kind) if json::says(kind, "task") => ResultType::Task,
         Some(kind) if kind.starts_with(b"\"") => ResultType::Extension,
         _ => ResultType::Missing,
     }
@@ -402,7 +405,8 @@ mod tests {
             of(r#""resultType":"input_required""#),
             ResultType::InputRequired
         );
-        assert_eq!(of(r#""resultType":"task""#), ResultType::Extension);
+        assert_eq!(of(r#""resultType":"task""#), ResultType::Task);
+        assert_eq!(of(r#""resultType":"x/task""#), ResultType::Extension);
         assert_eq!(of(r#""resultType":7"#), ResultType::Missing);
         assert_eq!(of(""), ResultType::Missing);
     }

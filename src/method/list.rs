@@ -96,9 +96,15 @@ pub async fn stateless(
     let cursor = cursor.filter(|cursor| *cursor != b"null");
     // As of before it is asked: what is said meanwhile makes it old.
     let generation = shard.generations.of(&caller.host);
+    let bytes_max = shard.settings.limits.response_bytes_max;
     if let Some(known) = standing.page(family, cursor, generation) {
+        // The id is another one each time.
+        let body = result(id, &known);
+        if body.len() > bytes_max {
+            return Err(refused(StatelessFault::Limit("response_bytes", 400)));
+        }
         shard.numbers.lists_cached.add(1);
-        return gone_is_fine(reply.response(&result(id, &known)).await);
+        return gone_is_fine(reply.response(&body).await);
     }
     let positions = match cursor {
         None => start_of(&caller.host),
@@ -150,18 +156,15 @@ pub async fn stateless(
     let before = profile::own_result_members(ttl_ms, true);
     let meta = profile::own_server_info();
     let object = gathered.object(shard, caller, family, &merged.array, (&before, &meta));
-    if object.len() > shard.settings.limits.response_bytes_max {
+    let body = result(id, &object);
+    if body.len() > bytes_max {
         return Err(refused(StatelessFault::Limit("response_bytes", 400)));
     }
     let object: Rc<[u8]> = object.into();
-    shard.standings.keep(
-        standing,
-        family,
-        cursor,
-        (object.clone(), generation),
-        ttl_ms,
-    );
-    gone_is_fine(reply.response(&result(id, &object)).await)
+    shard
+        .standings
+        .keep(standing, family, cursor, (object, generation), ttl_ms);
+    gone_is_fine(reply.response(&body).await)
 }
 
 /// Asks one stateless backend for its tools, to learn which arguments are mirrored. That it cannot

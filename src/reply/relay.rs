@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use crate::{
     mcp::{
+        capabilities::TASKS_EXTENSION,
         edits::Edits,
         json,
         profile::{self, ResultType},
@@ -46,8 +47,8 @@ pub struct Call<'a> {
     pub entry: &'a Rc<ClientCall>,
     /// The caller's request.
     pub client: FromClient<'a>,
-    /// Its client said that it knows extensions.
-    pub knows_extensions: bool,
+    /// The extensions that its client said it knows, a raw object.
+    pub extensions: &'a [u8],
     /// Callers are told apart: what a backend would have kept for all is for this one.
     pub is_private: bool,
     /// The log level its request asked for, of a client without a session.
@@ -176,8 +177,12 @@ pub fn judge(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Result<Verdi
         ResultType::Complete => Ok(Verdict::Relay),
         ResultType::InputRequired if is_stateless => Ok(Verdict::Relay),
         ResultType::InputRequired if can_be_asked_again(call.method) => Ok(Verdict::Ask),
-        ResultType::Extension if is_stateless && call.knows_extensions => Ok(Verdict::Relay),
-        ResultType::Extension if call.method == b"tools/call" => {
+        kind @ (ResultType::Task | ResultType::Extension)
+            if is_stateless && is_known(kind, call.extensions) =>
+        {
+            Ok(Verdict::Relay)
+        }
+        ResultType::Task | ResultType::Extension if call.method == b"tools/call" => {
             let text = "The tool's answer needs what this client does not support";
             Ok(Verdict::Replace(match is_stateless {
                 true => tool_error(text),
@@ -185,6 +190,15 @@ pub fn judge(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Result<Verdi
             }))
         }
         _ => Err(CallFault::ResultType),
+    }
+}
+
+/// Whether a client that knows these extensions can have named the one that a result is of. Only
+/// that of tasks can be told by its results.
+fn is_known(kind: ResultType, extensions: &[u8]) -> bool {
+    match kind {
+        ResultType::Task => json::member(extensions, TASKS_EXTENSION).is_some(),
+        _ => json::members(extensions).any(|member| member.is_ok()),
     }
 }
 

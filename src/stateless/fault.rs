@@ -34,6 +34,8 @@ pub enum StatelessFault {
     Limit(&'static str, u16),
     /// An access rule of the gateway's own: its word.
     Access(&'static str),
+    /// The process is going down.
+    Draining,
     /// A backend gave no answer.
     Backend(CallFault),
 }
@@ -59,12 +61,11 @@ impl StatelessFault {
             status,
             content_type: "application/json",
             body,
-            headers: if matches!(self, Self::Limit(_, 429 | 503)) {
-                RETRY
-            } else {
-                ""
+            headers: match self {
+                Self::Limit(_, 429 | 503) | Self::Draining => RETRY,
+                _ => "",
             },
-            must_close: false,
+            must_close: *self == Self::Draining,
         }
     }
 
@@ -79,6 +80,7 @@ impl StatelessFault {
             Self::Unknown(_) => (200, -32602),
             Self::Limit(_, status) => (*status, LIMIT_CODE),
             Self::Access(_) | Self::Backend(CallFault::NotMeant) => (403, ACCESS_CODE),
+            Self::Draining => (503, LIMIT_CODE),
             Self::Backend(_) => (200, -32603),
         }
     }
@@ -95,6 +97,7 @@ impl StatelessFault {
             Self::Unknown(text) => (*text).to_owned(),
             Self::Limit(..) => "The request exceeds a limit of the gateway".to_owned(),
             Self::Access(_) => "Access denied".to_owned(),
+            Self::Draining => "Going down, try again elsewhere".to_owned(),
             Self::Backend(fault) => format!("Routing problem... {fault}"),
         }
     }
@@ -109,6 +112,7 @@ impl StatelessFault {
                 Some(serde_json::json!({"reason": reason}))
             }
             Self::Backend(CallFault::NotMeant) => Some(serde_json::json!({"reason": "audience"})),
+            Self::Draining => Some(serde_json::json!({"reason": "draining"})),
             _ => None,
         }
     }
@@ -125,6 +129,7 @@ impl StatelessFault {
             Self::Method => "method_not_found",
             Self::Unknown(_) => "unknown_name",
             Self::Limit(reason, _) | Self::Access(reason) => reason,
+            Self::Draining => "draining",
             Self::Backend(fault) => fault.label(),
         }
     }

@@ -274,7 +274,7 @@ pub async fn resume(
         upstream_id: upstream_id.as_bytes(),
         entry: &entered.call,
         client,
-        knows_extensions: false,
+        extensions: b"{}",
         is_private: !caller.principal.anonymous,
         log_level: None,
     };

@@ -51,7 +51,7 @@ pub async fn serve(
         admit::check_name(head, head_bytes, &name).map_err(refused)?;
     }
     if shard.shard.gate.is_closed() {
-        return Err(Refusal::Draining);
+        return Err(refused(StatelessFault::Draining));
     }
     let standing = shard.standings.of(shard, caller)?;
     shard.numbers.stateless.add(1);

@@ -1,5 +1,7 @@
 //! Who asks and where: origin, host, path, method, token, configuration, limits of sessions.
 
+use std::time::Duration;
+
 use serde_json::json;
 use shardgate::{
     config::redis_key::user_key,
@@ -9,7 +11,7 @@ use shardgate::{
 use crate::{
     LIST, TARGET, assert_rpc, assert_text, list,
     redis::Server,
-    support::{Ask, Backend, McpClient, Plan},
+    support::{Ask, Backend, McpClient, Plan, eventually},
 };
 
 const PROBLEM: &str = "Problem occurred retrieving the configuration";
@@ -279,4 +281,35 @@ fn session_limits_are_503_and_429_with_retry_after() {
             200
         );
     }
+}
+
+/// Nobody has to wait for the place of a session that nobody uses.
+#[test]
+fn a_session_that_expired_makes_room_and_is_404() {
+    let backend = Backend::start("a", &["one"]);
+    let gateway = Plan::one(&backend)
+        .shards(1)
+        .settings(|settings| {
+            settings.limits.sessions_max = 1;
+            settings.timeouts.session_idle = Duration::from_millis(200);
+        })
+        .start();
+    let mut first = McpClient::open(&gateway);
+    eventually("there is room", || {
+        let response = gateway.connect().ask(&McpClient::initialize(TARGET));
+        match response.status {
+            200 => Some(()),
+            status => {
+                assert_eq!(status, 503);
+                None
+            }
+        }
+    });
+    let response = first.list();
+    assert_rpc(&response, 404, "null", -32001, "it is gone");
+    eventually("its backend session is ended", || {
+        let seen = backend.seen();
+        let mut ends = seen.iter().filter(|asked| asked.method == "DELETE");
+        ends.next().map(drop)
+    });
 }

@@ -251,7 +251,9 @@ fn revisions_that_are_not_spoken_or_not_the_sessions_are_400() {
 #[test]
 fn the_stateless_revision_is_refused_with_what_is_spoken() {
     let backend = Backend::start("a", &["one"]);
-    let gateway = Plan::one(&backend).start();
+    let gateway = Plan::one(&backend)
+        .settings(|settings| settings.protocols.stateless = false)
+        .start();
     let meta = r#"{"jsonrpc":"2.0","id":"m","method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
     for ask in [
         Ask::post(TARGET, meta),

@@ -27,13 +27,14 @@ pub struct Backend {
     address: SocketAddr,
 }
 
-struct Shared {
+pub(super) struct Shared {
     script: Box<Script>,
-    state: Mutex<State>,
+    is_modern: bool,
+    pub(super) state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     seen: Vec<Asked>,
     pages: Vec<Vec<String>>,
     live_sessions: Vec<String>,
@@ -41,8 +42,9 @@ struct State {
     connection_count: usize,
     /// Those that are open, by their numbers: one that has ended holds no descriptor here.
     connections: HashMap<usize, TcpStream>,
-    name: String,
-    capabilities: String,
+    pub(super) name: String,
+    pub(super) capabilities: String,
+    pub(super) ttl_ms: u64,
 }
 
 impl Backend {
@@ -69,8 +71,19 @@ impl Backend {
         tools: &[&str],
         script: impl Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync + 'static,
     ) -> Self {
+        Self::start_on(listener, name, tools, false, script)
+    }
+
+    pub(super) fn start_on(
+        listener: TcpListener,
+        name: &str,
+        tools: &[&str],
+        is_modern: bool,
+        script: impl Fn(&Asked, &mut Wire<'_>) -> Option<()> + Send + Sync + 'static,
+    ) -> Self {
         let shared = Arc::new(Shared {
             script: Box::new(script),
+            is_modern,
             state: Mutex::new(State {
                 name: name.to_owned(),
                 capabilities: r#"{"tools":{}}"#.to_owned(),
@@ -115,7 +128,12 @@ impl Backend {
         capabilities.clone_into(&mut self.shared.state.lock().unwrap().capabilities);
     }
 
-    /// Lists its tools in these pages from now on.
+    /// Lets its lists be kept for this long, when it is of the stateless revision.
+    pub fn set_ttl_ms(&self, ttl_ms: u64) {
+        self.shared.state.lock().unwrap().ttl_ms = ttl_ms;
+    }
+
+    /// Lists its tools in these pages from now on: names, or whole tools as JSON objects.
     pub fn set_pages(&self, pages: &[&[&str]]) {
         let own = |page: &&[&str]| page.iter().map(|tool| (*tool).to_owned()).collect();
         self.shared.state.lock().unwrap().pages = pages.iter().map(own).collect();
@@ -225,7 +243,7 @@ fn converse(mut stream: TcpStream, number: usize, shared: &Shared) {
 /// The connection a request came on.
 pub struct Wire<'a> {
     stream: &'a mut TcpStream,
-    shared: &'a Shared,
+    pub(super) shared: &'a Shared,
     must_close: bool,
 }
 
@@ -318,6 +336,9 @@ impl Wire<'_> {
 
     /// What it says when the test wants nothing else.
     pub fn usual(&mut self, asked: &Asked) {
+        if self.shared.is_modern {
+            return self.modern(asked);
+        }
         let session = asked.header("mcp-session-id").map(str::to_owned);
         let is_known = |session: &String| {
             let state = self.shared.state.lock().unwrap();
@@ -377,6 +398,14 @@ impl Wire<'_> {
     }
 
     fn list(&mut self, asked: &Asked) {
+        if let Some(members) = self.page(asked) {
+            self.result(asked, &format!("{{{members}}}"));
+        }
+    }
+
+    /// The members of the page of its tools that is asked for; `None`: there is none, which was
+    /// said.
+    pub(super) fn page(&mut self, asked: &Asked) -> Option<String> {
         let state = self.shared.state.lock().unwrap();
         let (pages, name) = (state.pages.clone(), state.name.clone());
         drop(state);
@@ -386,29 +415,37 @@ impl Wire<'_> {
             None => 0,
             Some(cursor) => match cursor.strip_prefix(&prefix).and_then(|n| n.parse().ok()) {
                 Some(index) => index,
-                None => return self.error(asked, -32602, "Invalid cursor"),
+                None => {
+                    self.error(asked, -32602, "Invalid cursor");
+                    return None;
+                }
             },
         };
         let tools: Vec<String> = pages[index]
             .iter()
-            .map(|tool| format!(r#"{{"name":"{tool}","inputSchema":{{"type":"object"}}}}"#))
+            .map(|tool| match tool.starts_with('{') {
+                true => tool.clone(),
+                false => format!(r#"{{"name":"{tool}","inputSchema":{{"type":"object"}}}}"#),
+            })
             .collect();
         let next = if index + 1 < pages.len() {
             format!(r#","nextCursor":"{prefix}{}""#, index + 1)
         } else {
             String::new()
         };
-        self.result(
-            asked,
-            &format!(r#"{{"tools":[{}]{next}}}"#, tools.join(",")),
-        );
+        Some(format!(r#""tools":[{}]{next}"#, tools.join(",")))
     }
 
     fn call(&mut self, asked: &Asked) {
+        let text = self.echo(asked);
+        self.text(asked, &text);
+    }
+
+    /// The text that its tools answer with.
+    pub(super) fn echo(&self, asked: &Asked) -> String {
         let json = asked.json();
         let name = self.shared.state.lock().unwrap().name.clone();
         let tool = asked.tool().unwrap_or_default();
-        let text = format!("{name} {tool} {}", json["params"]["arguments"]);
-        self.text(asked, &text);
+        format!("{name} {tool} {}", json["params"]["arguments"])
     }
 }

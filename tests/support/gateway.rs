@@ -184,13 +184,12 @@ impl Gateway {
 
     /// The same for another audience.
     pub fn token_for(&self, subject: &str, audience: &str) -> String {
-        let key = SigningKey::from_secret(SECRET).unwrap();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let request = MintRequest {
-            audience,
-            ..MintRequest::bootstrap(subject, subject, SignatureAlgorithm::Hs256, &key)
-        };
-        mint(&request, now.as_secs()).unwrap()
+        minted(subject, audience, 0, 3600)
+    }
+
+    /// A token of this subject, minted so many seconds ago for a lifetime in seconds.
+    pub fn token_at(&self, subject: &str, ago_s: u64, lifetime_s: u64) -> String {
+        minted(subject, "mcpgateway-api", ago_s, lifetime_s)
     }
 
     /// A token of the control plane with these claims.
@@ -201,16 +200,21 @@ impl Gateway {
 
     /// A metric summed over its shards, as the metrics text has it.
     pub fn metric(&self, name: &str) -> u64 {
+        self.metric_by_shard(name).iter().sum()
+    }
+
+    /// The same, shard by shard.
+    pub fn metric_by_shard(&self, name: &str) -> Vec<u64> {
         let text = shardgate::admin::text(&self.inner.as_ref().unwrap().view);
-        let mut values = text
+        let values: Vec<u64> = text
             .lines()
             .filter_map(|line| line.strip_prefix(name))
             .filter(|rest| rest.starts_with(['{', ' ']))
-            .map(|rest| rest.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
-            .peekable();
-        assert!(values.peek().is_some(), "no metric {name}");
-        // Counters and gauges of tests are small whole numbers.
-        values.sum::<f64>() as u64
+            // Counters and gauges of tests are small whole numbers.
+            .map(|rest| rest.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64)
+            .collect();
+        assert!(!values.is_empty(), "no metric {name}");
+        values
     }
 
     /// The gateway itself.
@@ -257,4 +261,15 @@ pub fn new_folder() -> PathBuf {
     let folder = std::env::temp_dir().join(name);
     fs::create_dir_all(&folder).unwrap();
     folder
+}
+
+fn minted(subject: &str, audience: &str, ago_s: u64, lifetime_s: u64) -> String {
+    let key = SigningKey::from_secret(SECRET).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let request = MintRequest {
+        audience,
+        lifetime_s,
+        ..MintRequest::bootstrap(subject, subject, SignatureAlgorithm::Hs256, &key)
+    };
+    mint(&request, now.as_secs() - ago_s).unwrap()
 }

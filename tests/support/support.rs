@@ -25,6 +25,7 @@ mod gateway;
 mod head;
 mod listening;
 mod mcp;
+mod modern;
 mod refusing;
 mod speaker;
 
@@ -41,6 +42,7 @@ pub use gateway::{Gateway, HOST, LAYOUTS, Layout, Plan};
 pub use head::Headers;
 pub use listening::Listening;
 pub use mcp::{EventStream, McpClient, VERSION, call_body, initialize_body};
+pub use modern::{ModernClient, STATELESS, modern_body, modern_request};
 pub use refusing::Refusing;
 pub use speaker::{Speaker, event, request, response};
 

@@ -221,7 +221,7 @@ impl Attempt<'_, '_> {
             upstream_id: upstream_id.as_bytes(),
             entry: self.entry,
             client: self.client(),
-            knows_extensions: self.knows_extensions(),
+            extensions: self.extensions(),
             is_private: !self.caller.principal.anonymous,
             log_level: self.log_level(),
         };
@@ -239,11 +239,11 @@ impl Attempt<'_, '_> {
         FromClient::of(self.caller.request, &self.caller.principal)
     }
 
-    /// Whether its client said that it knows extensions.
-    fn knows_extensions(&self) -> bool {
+    /// The extensions that its client said it knows, a raw object.
+    fn extensions(&self) -> &[u8] {
         let said = self.message.meta_capabilities;
-        let said = said.map(|span| span.slice(self.caller.body));
-        said.is_some_and(|said| json::member(said, "extensions").is_some())
+        let said = said.map_or(&b"{}"[..], |span| span.slice(self.caller.body));
+        json::member(said, "extensions").map_or(&b"{}"[..], |span| span.slice(said))
     }
 
     fn log_level(&self) -> Option<&'static str> {
