@@ -53,8 +53,8 @@ pub fn encode_map(config: &UserConfig) -> Vec<u8> {
 /// The upstream's own shape: structs are positional arrays.
 ///
 /// Each layout loses what it has no place for: `failure_mode`, `teams`, `allowed_resource_uris`,
-/// `protocol` with its kin and `backend_credential_mode` with its resource in both, the transport in
-/// HEAD's, the header rules in SEED's.
+/// `protocol` with its kin and `backend_credential_mode` with its resource in both, the transport
+/// in HEAD's, the header rules in SEED's.
 #[must_use]
 pub fn encode_array(config: &UserConfig, layout: ArrayLayout) -> Vec<u8> {
     let mut writer = Writer::default();
