@@ -5,6 +5,7 @@ mod demo;
 mod serve;
 mod status;
 mod token;
+mod tools;
 mod top;
 mod tune;
 
@@ -51,6 +52,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             },
         ),
         Command::Plan(rest) => tuning::cli::plan::main(rest.arguments),
+        Command::Tools { action } => tools::run(action),
         Command::Top {
             admin,
             once,

@@ -42,6 +42,7 @@ use crate::{
     reply::{Reply, Sink},
     request::{self, Forwarded},
     route::cursor::CursorKey,
+    schema::pool::Pool,
     session::{IdKeys, SessionTable, TableLimits, streams::EventBudget},
     settings::{IoDriver, Settings, StoreSource},
     shard_state::{ShardState, ToShard},
@@ -148,6 +149,7 @@ impl Gateway {
         let shards = shards::start(&plan, groups, {
             let (numbers, bridge) = (numbers.clone(), bridge.clone());
             let generations = Arc::new(Generations::default());
+            let schemas = Pool::new();
             move |shard: Shard<Forwarded, ToShard>| {
                 let ties = Ties {
                     numbers: numbers[usize::from(shard.id)].clone(),
@@ -155,6 +157,7 @@ impl Gateway {
                     key_questions: key_questions.clone(),
                     bridge: bridge.clone(),
                     generations: generations.clone(),
+                    schemas: schemas.clone(),
                 };
                 live(shard, prepared.clone(), ties, tls_listener)
             }
@@ -284,6 +287,7 @@ struct Ties {
     key_questions: mpsc::Sender<KeyQuestion>,
     bridge: Arc<Bridge>,
     generations: Arc<Generations>,
+    schemas: Arc<Pool>,
 }
 
 /// One shard's life.
@@ -461,6 +465,7 @@ fn build(
         key_questions,
         bridge,
         generations,
+        schemas,
     } = ties;
     let settings = &prepared.settings;
     let (limits, times) = (&settings.limits, &settings.timeouts);
@@ -470,7 +475,7 @@ fn build(
     let store = match &settings.store.source {
         StoreSource::Redis(redis) => {
             let client = redis_client(redis, prepared.redis_tls.clone(), &shard, &resolver, &this);
-            UserConfigStore::Redis(RedisStore::new(client))
+            UserConfigStore::Redis(RedisStore::new(client, schemas.clone()))
         }
         StoreSource::File(_) | StoreSource::Empty => {
             let store = FileStore::default();
@@ -569,6 +574,7 @@ fn build(
             deadlines: shard.deadlines.clone(),
         },
         metadata: ResourceMetadata::of(&settings.access, &settings.auth),
+        schemas,
         farewells: Farewells::default(),
         fail_mode: settings.upstream.fail_mode,
         tls: RefCell::new(prepared.tls.server.clone()),

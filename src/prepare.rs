@@ -10,8 +10,8 @@ use std::{
 use crate::{
     auth::{IssuerKeys, SignatureAlgorithm, SigningKey, VerificationKeys, load_or_create_secret},
     config::{
-        document::{Document, parse_document_under},
-        user_config::{DocumentRules, Severity},
+        document::{Document, parse_counted},
+        user_config::{DocumentRules, Finding, Severity},
     },
     settings::{
         ClientCertificate, RedisConnection, Settings, StoreSource, TlsListen, UpstreamMode,
@@ -240,10 +240,32 @@ pub fn document_rules(settings: &Settings) -> DocumentRules {
 
 /// Reads a document, or all `*.json` of a folder in the order of their names.
 pub fn read_documents(path: &Path, rules: DocumentRules) -> Result<Document, Vec<String>> {
-    let unreadable = |path: &Path, error| vec![format!("{}: {error}", path.display())];
+    let (document, _) = read_counted(path, rules);
+    // Each names its file and place; warnings can wait until the document is usable.
+    document.map_err(|findings| {
+        let errors = findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error);
+        errors
+            .map(|finding| match &*finding.path {
+                "" => finding.message.clone(),
+                path => format!("{path}: {}", finding.message),
+            })
+            .collect()
+    })
+}
+
+/// The same with all findings, and the number of declared tools that were looked at.
+pub fn read_counted(path: &Path, rules: DocumentRules) -> (Result<Document, Vec<Finding>>, usize) {
+    let unreadable = |path: &Path, error: std::io::Error| {
+        Finding::error("", format!("{}: {error}", path.display()))
+    };
     let mut files: Vec<PathBuf> = if path.is_dir() {
-        fs::read_dir(path)
-            .map_err(|error| unreadable(path, error))?
+        let entries = match fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(error) => return (Err(vec![unreadable(path, error)]), 0),
+        };
+        entries
             .filter_map(|entry| entry.ok().map(|entry| entry.path()))
             .filter(|file| {
                 file.extension()
@@ -256,30 +278,25 @@ pub fn read_documents(path: &Path, rules: DocumentRules) -> Result<Document, Vec
     files.sort();
     let mut documents = Vec::new();
     let mut faults = Vec::new();
+    let mut tools_checked = 0;
     for file in files {
         let label = file.display().to_string();
         match fs::read_to_string(&file) {
-            Err(error) => faults.push(format!("{label}: {error}")),
-            Ok(text) => match parse_document_under(rules, &text, &label) {
-                Ok(document) => documents.push((label, document)),
-                // Each names its file and place; warnings can wait until the document is usable.
-                Err(findings) => faults.extend(
-                    findings
-                        .iter()
-                        .filter(|finding| finding.severity == Severity::Error)
-                        .map(|finding| match &*finding.path {
-                            "" => finding.message.clone(),
-                            path => format!("{path}: {}", finding.message),
-                        }),
-                ),
-            },
+            Err(error) => faults.push(unreadable(&file, error)),
+            Ok(text) => {
+                let (document, count) = parse_counted(rules, &text, &label);
+                tools_checked += count;
+                match document {
+                    Ok(document) => documents.push((label, document)),
+                    Err(findings) => faults.extend(findings),
+                }
+            }
         }
     }
-    if faults.is_empty() {
-        let mut document = Document::merge(documents);
-        document.resolve_credentials(|name| std::env::var(name).ok());
-        Ok(document)
-    } else {
-        Err(faults)
+    if !faults.is_empty() {
+        return (Err(faults), tools_checked);
     }
+    let mut document = Document::merge(documents);
+    document.resolve_credentials(|name| std::env::var(name).ok());
+    (Ok(document), tools_checked)
 }

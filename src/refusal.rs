@@ -5,6 +5,7 @@
 //! bodies that front doors replay on are contextforge.md 4.3's, byte for byte.
 
 use crate::{
+    declared::call::CallRefusal,
     mcp::{envelope::EnvelopeFault, json},
     stateless::StatelessFault,
     upstream::CallFault,
@@ -81,6 +82,8 @@ pub enum Refusal {
     Rpc(Box<[u8]>, i32, &'static str),
     /// A backend gave no answer: id, why.
     Backend(Box<[u8]>, CallFault),
+    /// A declared tool is not called: id, why.
+    Tool(Box<[u8]>, CallRefusal),
 }
 
 /// An answer, ready to be written.
@@ -262,6 +265,7 @@ impl Refusal {
             },
             Self::Rpc(id, code, message) => rpc(200, Some(id), *code, message),
             Self::Backend(id, fault) => rpc(200, Some(id), fault.code(), &backend_text(*fault)),
+            Self::Tool(id, refusal) => rpc(200, Some(id), refusal.code(), &refusal.to_string()),
         }
     }
 
@@ -296,6 +300,7 @@ impl Refusal {
             Self::Draining => "draining",
             Self::Internal => "internal",
             Self::Rpc(..) => "rpc",
+            Self::Tool(_, refusal) => refusal.label(),
             Self::Backend(_, fault) => fault.label(),
         }
     }

@@ -27,7 +27,7 @@ pub use environment::{Environment, PREFIXES};
 pub use fault::{Fault, Note, Origin};
 pub use flags::{
     Algorithm, Command, ConfigAction, Encoding, Flags, Invocation, PassThrough, SchemaOf,
-    TokenAction,
+    TokenAction, ToolsAction,
 };
 pub use groups::{
     Access, Auth, ClientCertificate, FailMode, IoDriver, Limits, Listen, LogLevel, Otlp,

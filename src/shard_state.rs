@@ -21,6 +21,7 @@ use crate::{
     prepare::Tls,
     request::Forwarded,
     route::cursor::CursorKey,
+    schema::pool::Pool,
     session::{IdKeys, SessionTable, streams::EventBudget},
     settings::{FailMode, Settings},
     stateless::{Standings, generations::Generations, held::HeldCalls, hub::Hub, permits::Permits},
@@ -103,6 +104,8 @@ pub struct ShardState {
     pub upstream: Upstream,
     /// The address clients know us by and where tokens are to be had, when the settings say so.
     pub metadata: Option<ResourceMetadata>,
+    /// Threads for schema validations that are too large for a shard.
+    pub schemas: Arc<Pool>,
     /// Backend sessions to be ended.
     pub farewells: Farewells,
     /// What happens when some backends fail.

@@ -9,6 +9,7 @@ pub mod discover;
 pub mod exchange;
 pub mod farewell;
 pub mod fault;
+pub mod guard;
 pub mod health;
 pub mod inflate;
 pub mod listen;

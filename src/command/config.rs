@@ -14,9 +14,10 @@ use crate::{
         encode::{ArrayLayout, encode_array, encode_map},
         redis_key::user_key,
         schema,
-        user_config::{DocumentRules, Severity, UserConfig},
+        user_config::{DocumentRules, Finding, Severity, UserConfig},
     },
-    prepare::{Prepared, document_rules, read_documents},
+    declared::{Report, ToolFault},
+    prepare::{Prepared, document_rules, read_counted, read_documents},
     redis_tool,
     settings::{
         ConfigAction, Encoding, Environment, Flags, Purpose, SchemaOf, Settings, StoreSource,
@@ -26,7 +27,7 @@ use crate::{
 /// Does what the action says.
 pub(crate) fn run(action: ConfigAction, flags: &Flags, environment: &Environment) -> ExitCode {
     match action {
-        ConfigAction::Check { documents } => check(&documents, flags, environment),
+        ConfigAction::Check { documents, json } => check(&documents, json, flags, environment),
         ConfigAction::Schema { of } => {
             let schema = match of {
                 SchemaOf::Document => schema::document_schema(),
@@ -44,50 +45,140 @@ pub(crate) fn run(action: ConfigAction, flags: &Flags, environment: &Environment
     }
 }
 
-/// Checks named documents, or everything the settings name. 0, or 2 with a line for each fault.
-fn check(documents: &[PathBuf], flags: &Flags, environment: &Environment) -> ExitCode {
-    let document = if documents.is_empty() {
-        let (settings, notes) = match Settings::load(flags, environment, Purpose::Serve) {
-            Ok(loaded) => loaded,
-            Err(faults) => return refuse(&faults),
-        };
-        print_notes(&notes);
-        match Prepared::load(settings) {
-            Ok(prepared) => (*prepared.document).clone(),
-            Err(faults) => return refuse_lines(faults),
-        }
+/// Checks named documents, or everything the settings name. 0, or 2 with a line for each fault, or
+/// with all of them in one JSON object.
+fn check(
+    documents: &[PathBuf],
+    as_json: bool,
+    flags: &Flags,
+    environment: &Environment,
+) -> ExitCode {
+    let found = if documents.is_empty() {
+        checked_settings(flags, environment)
     } else {
-        let rules = rules_said(flags, environment);
-        let mut read = Vec::new();
-        let mut faults = Vec::new();
-        for path in documents {
-            match read_documents(path, rules) {
-                Ok(document) => read.push((path.display().to_string(), document)),
-                Err(lines) => faults.extend(lines),
-            }
-        }
-        if !faults.is_empty() {
-            return refuse_lines(faults);
-        }
-        Document::merge(read)
+        checked_documents(documents, rules_said(flags, environment))
     };
-    for finding in &document.findings {
+    if as_json {
+        let report = found.report();
+        let is_valid = report.valid;
+        match serde_json::to_string_pretty(&report) {
+            Ok(text) => say(text),
+            Err(error) => return failed(&error),
+        }
+        return exit_code(is_valid);
+    }
+    for finding in &found.findings {
         complain(finding);
     }
-    let users = document.users.len() + usize::from(document.everyone.is_some());
+    let Some(users) = found.users else {
+        return exit_code(false);
+    };
     say(format_args!(
         "{users} user configuration{}",
         if users == 1 { "" } else { "s" }
     ));
-    let is_bad = document
-        .findings
-        .iter()
-        .any(|finding| finding.severity == Severity::Error);
-    if is_bad {
-        ExitCode::from(EXIT_USAGE)
-    } else {
-        ExitCode::SUCCESS
+    exit_code(found.is_valid())
+}
+
+/// What a check found.
+#[derive(Default)]
+struct Checked {
+    findings: Vec<Finding>,
+    tools: usize,
+    /// User configurations; `None` when some part was refused whole.
+    users: Option<usize>,
+}
+
+impl Checked {
+    fn is_valid(&self) -> bool {
+        let mut severities = self.findings.iter().map(|finding| finding.severity);
+        self.users.is_some() && severities.all(|severity| severity != Severity::Error)
     }
+
+    fn take(&mut self, document: &Document) {
+        self.findings.extend(document.findings.iter().cloned());
+        let users = document.users.len() + usize::from(document.everyone.is_some());
+        self.users = Some(users);
+    }
+
+    /// The report of dual-profile.md 3.1. What is about no tool has the code for anything else.
+    fn report(&self) -> Report {
+        let errors = self
+            .findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error);
+        Report {
+            valid: self.is_valid(),
+            tools_checked: self.tools,
+            errors: errors
+                .map(|finding| match &finding.tool {
+                    Some(fault) => (**fault).clone(),
+                    None => ToolFault::other(match &*finding.path {
+                        "" => finding.message.clone(),
+                        path => format!("{path}: {}", finding.message),
+                    }),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn exit_code(is_valid: bool) -> ExitCode {
+    if is_valid {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_USAGE)
+    }
+}
+
+fn checked_settings(flags: &Flags, environment: &Environment) -> Checked {
+    let refused = |lines: Vec<String>| Checked {
+        findings: lines
+            .into_iter()
+            .map(|line| Finding::error("", line))
+            .collect(),
+        ..Checked::default()
+    };
+    let (settings, notes) = match Settings::load(flags, environment, Purpose::Serve) {
+        Ok(loaded) => loaded,
+        Err(faults) => return refused(faults.iter().map(ToString::to_string).collect()),
+    };
+    print_notes(&notes);
+    let mut found = match &settings.store.source {
+        StoreSource::File(path) => {
+            checked_documents(std::slice::from_ref(path), document_rules(&settings))
+        }
+        StoreSource::Empty | StoreSource::Redis(_) => Checked {
+            users: Some(0),
+            ..Checked::default()
+        },
+    };
+    // Keys and certificates, once the documents are sound: it would read them again.
+    if found.users.is_some()
+        && let Err(lines) = Prepared::load(settings)
+    {
+        let prepared = refused(lines);
+        found.findings.extend(prepared.findings);
+        found.users = None;
+    }
+    found
+}
+
+fn checked_documents(paths: &[PathBuf], rules: DocumentRules) -> Checked {
+    let mut found = Checked::default();
+    let mut read = Vec::new();
+    for path in paths {
+        let (document, tools) = read_counted(path, rules);
+        found.tools += tools;
+        match document {
+            Ok(document) => read.push((path.display().to_string(), document)),
+            Err(findings) => found.findings.extend(findings),
+        }
+    }
+    if read.len() == paths.len() {
+        found.take(&Document::merge(read));
+    }
+    found
 }
 
 /// The rules of named documents: as the settings say, which may otherwise be incomplete here.

@@ -12,6 +12,7 @@ use crate::{
         credential::Credential,
         user_config::{self, BackendProtocol, Transport, UserConfig, is_protected_header},
     },
+    declared::Declared,
     route::family::Family,
     settings::FailMode,
     upstream::{
@@ -53,6 +54,8 @@ pub struct VirtualHost {
     pub teams: Box<[Box<str>]>,
     /// A backend gets the callers' tokens.
     pub passes_tokens: bool,
+    /// Tools it has of its own.
+    pub declared: Declared,
 }
 
 /// One backend of a virtual host.
@@ -188,8 +191,10 @@ impl VirtualHost {
         let passes_tokens = backends
             .iter()
             .any(|backend| backend.caller_resource.is_some());
+        let declared = Declared::new(host, &backends, targets);
         Self {
             name: name.into(),
+            declared,
             backends,
             aliases,
             is_single,

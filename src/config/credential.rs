@@ -248,14 +248,22 @@ impl UserConfig {
         hosts.flat_map(|host| host.backends.values())
     }
 
-    /// Whether a backend of it names a credential.
-    #[must_use]
-    pub fn names_credentials(&self) -> bool {
-        self.backends().any(|backend| backend.auth.is_some())
+    /// The credentials that its backends and declared tools name.
+    fn auths(&self) -> impl Iterator<Item = &BackendAuth> {
+        let of_backends = self.backends().filter_map(|backend| backend.auth.as_ref());
+        let hosts = self.virtual_hosts.values();
+        let tools = hosts.flat_map(|host| host.tools.tools());
+        of_backends.chain(tools.filter_map(|tool| tool.auth.as_ref()))
     }
 
-    /// Fetches what its backends name. A backend whose credential is not to be had keeps its place
-    /// and is not asked.
+    /// Whether a backend or a declared tool of it names a credential.
+    #[must_use]
+    pub fn names_credentials(&self) -> bool {
+        self.auths().next().is_some()
+    }
+
+    /// Fetches what its backends and declared tools name. A backend whose credential is not to be
+    /// had keeps its place and is not asked; a tool is not shown.
     fn resolve_credentials(
         &mut self,
         variable: &impl Fn(&str) -> Option<String>,
@@ -269,6 +277,20 @@ impl UserConfig {
                     Ok(credential) => backend.credential = Some(credential),
                     Err(fault) => {
                         let path = format!("{user_path}virtual_hosts.{id}.backends.{key}.auth");
+                        findings.push(Finding::error(path, fault));
+                    }
+                }
+            }
+            for tool in host.tools.tools() {
+                let Some(auth) = &tool.auth else { continue };
+                match auth.resolve(variable) {
+                    Ok(credential) => {
+                        let name = tool.name.to_string();
+                        host.tool_credentials.insert(name, credential);
+                    }
+                    Err(fault) => {
+                        let name = &tool.name;
+                        let path = format!("{user_path}virtual_hosts.{id}.tools.{name}.auth");
                         findings.push(Finding::error(path, fault));
                     }
                 }
@@ -300,8 +322,7 @@ impl Document {
     /// The files its credentials are in.
     #[must_use]
     pub fn credential_files(&self) -> Vec<PathBuf> {
-        let backends = self.configs().flat_map(|config| config.backends());
-        let auths = backends.filter_map(|backend| backend.auth.as_ref());
+        let auths = self.configs().flat_map(|config| config.auths());
         let files = auths.filter_map(BackendAuth::file);
         files.map(Path::to_owned).collect()
     }

@@ -15,7 +15,7 @@ use super::user_config::{
     BACKEND_FIELDS, BACKEND_FIELDS_ALIASED, BackendConfig, BackendProtocol, BridgeMode, Transport,
     UrlFault, UserConfig, VirtualHost, check_url,
 };
-use crate::settings::FailMode;
+use crate::{declared::Tools, schema::Reason, settings::FailMode};
 use reader::{Reader, Shape};
 
 /// Bounds of one user's configuration.
@@ -106,6 +106,18 @@ pub enum DecodeFault {
     /// More backends in a virtual host than [`DecodeLimits::backend_count_max`].
     #[error("too many backends in a virtual host")]
     TooManyBackends,
+    /// A declared tool, or a rule about tools, is not sound.
+    #[error("a declared tool is not sound: {reason}")]
+    UnsoundTool {
+        /// The reason code of the first fault.
+        reason: &'static str,
+    },
+    /// A value nests deeper than it may.
+    #[error("a value nests too deep at byte {at}")]
+    TooDeep {
+        /// Where it starts.
+        at: usize,
+    },
     /// More list entries than [`DecodeLimits::item_count_max`].
     #[error("too many list entries")]
     TooManyItems,
@@ -148,21 +160,37 @@ fn virtual_host(
         keyed(reader, count, backend)
     };
     let (mut failure_mode, mut teams) = (None, Vec::new());
+    let (mut tools, mut access_control, mut rules) = (None, None, None);
     let backends = sole_field(reader, "backends", backends, |reader, name| {
         match name {
             // As for `protocol`: a word that is not known says nothing.
             "failure_mode" => failure_mode = reader.text_or_skip()?.and_then(FailMode::from_name),
             // They say who may not come in, so what is no list of them is not ignored.
             "teams" => teams = reader.texts()?,
+            "tools" => tools = Some(reader.value()?),
+            "access_control" => access_control = Some(reader.value()?),
+            "rules" => rules = Some(reader.value()?),
             _ => reader.skip()?,
         }
         Ok(())
     })?;
-    Ok(VirtualHost {
+    let unsound = |reason| DecodeFault::UnsoundTool { reason };
+    let tools = tools.map(Tools::read).transpose();
+    let host = VirtualHost {
         backends,
         failure_mode,
         teams,
-    })
+        tools: tools
+            .map_err(|_| unsound(Reason::ConfigInvalid.code()))?
+            .unwrap_or_default(),
+        access_control,
+        rules,
+        ..VirtualHost::default()
+    };
+    match host.tool_faults().first() {
+        Some(fault) => Err(unsound(fault.fault.reason.code())),
+        None => Ok(host),
+    }
 }
 
 /// A structure of one field: a map that has it among others, or an array of just its value.

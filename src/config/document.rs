@@ -17,7 +17,9 @@ use super::user_config::{
     STDIO_FIELDS, Severity, StdioFields, StdioServer, Transport, UserConfig, VirtualHost,
     stdio_servers_of,
 };
+use crate::declared::Tools;
 use crate::settings::FailMode;
+use serde_json::{Value, value::RawValue};
 use source::{Member, Source, did_you_mean};
 
 /// The virtual host that the server list of a client becomes.
@@ -100,6 +102,15 @@ pub fn parse_document_under(
     text: &str,
     file_label: &str,
 ) -> Result<Document, Vec<Finding>> {
+    parse_counted(rules, text, file_label).0
+}
+
+/// The same, with the number of declared tools that were looked at, sound or not.
+pub fn parse_counted(
+    rules: DocumentRules,
+    text: &str,
+    file_label: &str,
+) -> (Result<Document, Vec<Finding>>, usize) {
     // Some editors write a byte order mark; RFC 8259 section 8.1 lets a reader ignore it.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parser = Parser {
@@ -111,13 +122,14 @@ pub fn parse_document_under(
         rules,
         findings: Vec::new(),
         is_refused: false,
+        tools_checked: 0,
     };
     let mut document = parser.document(text);
     if parser.is_refused {
-        return Err(parser.findings);
+        return (Err(parser.findings), parser.tools_checked);
     }
     document.findings = parser.findings;
-    Ok(document)
+    (Ok(document), parser.tools_checked)
 }
 
 /// The keys that make a document, one of which it must have, unless it only revokes tokens.
@@ -137,6 +149,7 @@ struct Parser<'a> {
     rules: DocumentRules,
     findings: Vec<Finding>,
     is_refused: bool,
+    tools_checked: usize,
 }
 
 /// Where the parts of a config start in the text, by their path in it.
@@ -302,6 +315,23 @@ impl<'a> Parser<'a> {
             let path = format!("{full_path}.teams");
             host.teams = self.read(&path, teams.value).unwrap_or_default();
         }
+        let value = |parser: &mut Self, name: &str| {
+            let field = fields.iter().find(|field| field.name == name)?;
+            let path = format!("{full_path}.{name}");
+            parser.read::<Value>(&path, field.value)
+        };
+        host.access_control = value(self, "access_control");
+        host.rules = value(self, "rules");
+        let tools = value(self, "tools").map(Tools::read).transpose();
+        let tools_part = fields.iter().find(|field| field.name == "tools");
+        let tools_part = tools_part.map_or(part, |field| field.value);
+        match tools {
+            Ok(tools) => {
+                host.tools = tools.unwrap_or_default();
+                self.tools_checked += host.tools.count();
+            }
+            Err(fault) => self.refuse(&format!("{full_path}.tools"), tools_part, fault),
+        }
         let members = self.members(&full_path, backends).unwrap_or_default();
         if members.len() > self.limits.backend_count_max {
             self.refuse(&full_path, backends, "too many backends");
@@ -336,12 +366,30 @@ impl<'a> Parser<'a> {
             }
             host.backends.insert(member.name, backend);
         }
+        self.refuse_tools(&full_path, &host, tools_part);
         host
+    }
+
+    /// Refuses the document for what is wrong with a virtual host's declared tools and the rules
+    /// about them; each fault with the place of its tool.
+    fn refuse_tools(&mut self, path: &str, host: &VirtualHost, part: &'a str) {
+        let faults = host.tool_faults();
+        if faults.is_empty() {
+            return;
+        }
+        self.is_refused = true;
+        let elements: Vec<&RawValue> = serde_json::from_str(part).unwrap_or_default();
+        for fault in faults {
+            let element = fault.index.and_then(|index| elements.get(index));
+            let place = element.map_or(part, |element| element.get());
+            let message = self.source.placed(place, &fault.to_string());
+            self.findings.push(Finding::of_tool(path, fault, message));
+        }
     }
 
     /// A child process has no address, which the model of a backend wants all the same.
     fn backend_without_url(&mut self, path: &str, part: &'a str) -> Option<BackendConfig> {
-        let mut fields = self.read::<serde_json::Map<String, serde_json::Value>>(path, part)?;
+        let mut fields = self.read::<serde_json::Map<String, Value>>(path, part)?;
         fields.insert("url".to_owned(), "".into());
         fields
             .entry("transport")
@@ -397,7 +445,10 @@ impl<'a> Parser<'a> {
             Severity::Warning => self.warn(&full_path, innermost, &finding.message),
             Severity::Error => {
                 let message = self.source.placed(innermost, &finding.message);
-                self.findings.push(Finding::error(full_path, message));
+                self.findings.push(Finding {
+                    tool: finding.tool,
+                    ..Finding::error(full_path, message)
+                });
             }
         }
     }

@@ -5,7 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use rmp::encode::{ByteBuf, write_array_len, write_map_len, write_str};
+use rmp::encode::{
+    ByteBuf, write_array_len, write_bool, write_f64, write_map_len, write_nil, write_sint,
+    write_str, write_uint,
+};
+use serde_json::Value;
 
 use super::user_config::{BackendConfig, UserConfig};
 
@@ -31,7 +35,16 @@ pub fn encode_map(config: &UserConfig) -> Vec<u8> {
     for (id, host) in &config.virtual_hosts {
         writer.text(id);
         let has_teams = !host.teams.is_empty();
-        writer.map(1 + usize::from(host.failure_mode.is_some()) + usize::from(has_teams));
+        let said = [
+            ("tools", host.tools.source()),
+            ("access_control", host.access_control.as_ref()),
+            ("rules", host.rules.as_ref()),
+        ];
+        let said = said
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)));
+        let optional = usize::from(host.failure_mode.is_some()) + usize::from(has_teams);
+        writer.map(1 + optional + said.clone().count());
         if let Some(mode) = host.failure_mode {
             writer.text("failure_mode");
             writer.text(mode.name());
@@ -46,15 +59,19 @@ pub fn encode_map(config: &UserConfig) -> Vec<u8> {
             writer.text(key);
             backend_map(&mut writer, backend);
         }
+        for (name, value) in said {
+            writer.text(name);
+            writer.value(value);
+        }
     }
     writer.0.into_vec()
 }
 
 /// The upstream's own shape: structs are positional arrays.
 ///
-/// Each layout loses what it has no place for: `failure_mode`, `teams`, `allowed_resource_uris`,
-/// `protocol` with its kin and `backend_credential_mode` with its resource in both, the transport
-/// in HEAD's, the header rules in SEED's.
+/// Each layout loses what it has no place for: `failure_mode`, `teams`, declared tools with their
+/// rules, `allowed_resource_uris`, `protocol` with its kin and `backend_credential_mode` with its
+/// resource in both, the transport in HEAD's, the header rules in SEED's.
 #[must_use]
 pub fn encode_array(config: &UserConfig, layout: ArrayLayout) -> Vec<u8> {
     let mut writer = Writer::default();
@@ -186,6 +203,40 @@ impl Writer {
         self.array(texts.len());
         for text in texts {
             self.text(text);
+        }
+    }
+
+    fn value(&mut self, value: &Value) {
+        match value {
+            Value::Null => {
+                let Ok(()) = write_nil(&mut self.0);
+            }
+            Value::Bool(value) => {
+                let Ok(()) = write_bool(&mut self.0, *value);
+            }
+            Value::Number(number) => self.number(number),
+            Value::String(text) => self.text(text),
+            Value::Array(elements) => {
+                self.array(elements.len());
+                elements.iter().for_each(|element| self.value(element));
+            }
+            Value::Object(members) => {
+                self.map(members.len());
+                for (name, value) in members {
+                    self.text(name);
+                    self.value(value);
+                }
+            }
+        }
+    }
+
+    fn number(&mut self, number: &serde_json::Number) {
+        if let Some(number) = number.as_u64() {
+            let Ok(_) = write_uint(&mut self.0, number);
+        } else if let Some(number) = number.as_i64() {
+            let Ok(_) = write_sint(&mut self.0, number);
+        } else {
+            let Ok(()) = write_f64(&mut self.0, number.as_f64().unwrap_or_default());
         }
     }
 

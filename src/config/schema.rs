@@ -3,6 +3,8 @@
 //! Written by hand beside the types and compared with them in tests. As in contextforge.md section
 //! 3.4 there is no `additionalProperties: false`: unknown keys are ignored by the readers, too.
 
+mod tools;
+
 use serde_json::{Value, json};
 
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
@@ -108,8 +110,20 @@ fn definitions() -> Value {
                 },
                 "teams": texts("Teams whose tokens may reach it, with --enforce-scopes; everyone's \
                                 when empty."),
+                "tools": {
+                    "description": "Tools of its own, or a string with their list as JSON.",
+                    "oneOf": [
+                        {"type": "array", "maxItems": 1024, "items": {"$ref": "#/$defs/Tool"}},
+                        {"type": "string"},
+                    ],
+                },
+                "access_control": {"$ref": "#/$defs/AccessControl"},
+                "rules": {"$ref": "#/$defs/AccessRules"},
             },
         },
+        "Tool": tools::declaration(),
+        "AccessControl": tools::access_control(),
+        "AccessRules": tools::access_rules(),
         "Backend": backend(),
         "BackendAuth": backend_auth(),
         "SecretReference": {

@@ -17,6 +17,7 @@ use crate::{
         user_config::UserConfig,
     },
     redis::{RedisClient, Reply},
+    schema::pool::Pool,
 };
 use futures_util::future::join;
 
@@ -41,6 +42,8 @@ pub struct FileStore {
 pub struct RedisStore {
     client: RedisClient,
     limits: DecodeLimits,
+    /// Compiles the schemas of declared tools off the shard.
+    pool: Arc<Pool>,
 }
 
 /// What the store says of a subject.
@@ -87,12 +90,25 @@ impl FileStore {
 }
 
 impl RedisStore {
-    /// An adapter over the shard's connection.
-    pub fn new(client: RedisClient) -> Self {
+    /// An adapter over the shard's connection; what has tools is read on a thread of `pool`.
+    pub fn new(client: RedisClient, pool: Arc<Pool>) -> Self {
         Self {
             client,
             limits: DecodeLimits::default(),
+            pool,
         }
+    }
+
+    async fn read(&self, value: Vec<u8>) -> Result<UserConfig, StoreFault> {
+        let limits = self.limits;
+        // The field's name in MessagePack: only then are there schemas to compile.
+        let decoded = if memchr::memmem::find(&value, b"\xa5tools").is_some() {
+            let decoding = self.pool.run(move || decode(&value, &limits)).await;
+            decoding.map_err(|_| StoreFault::Unreachable)?.outcome
+        } else {
+            decode(&value, &limits)
+        };
+        decoded.map_err(|_| StoreFault::Undecodable)
     }
 
     /// The connection.
@@ -168,7 +184,7 @@ impl UserConfigStore {
                 if known == Some(fingerprint) {
                     return Ok(Fetched::Unchanged);
                 }
-                let config = decode(&value, &store.limits).map_err(|_| StoreFault::Undecodable)?;
+                let config = store.read(value).await?;
                 Ok(Fetched::Config(Arc::new(config), fingerprint))
             }
         }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use address::{UrlFault, check_url};
 pub use check::{Finding, Severity, is_protected_header};
@@ -20,7 +21,12 @@ pub(super) use stdio::{STDIO_FIELDS, StdioFields, of_user as stdio_servers_of};
 
 use super::credential::{BackendAuth, Credential};
 use super::credential_mode::CredentialMode;
-use crate::settings::FailMode;
+use crate::{
+    declared::{ToolFault, Tools},
+    policy::Policy,
+    schema::{Reason, SchemaFault},
+    settings::FailMode,
+};
 
 /// Everything one user may reach (contextforge.md section 3.2).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,10 +50,37 @@ pub struct VirtualHost {
     /// Teams it belongs to; our extension, none = it is everyone's. Counts with `--enforce-scopes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<String>,
+    /// Tools of its own; our extension.
+    #[serde(default, skip_serializing_if = "Tools::is_unsaid")]
+    pub tools: Tools,
+    /// Whether and how access to them is controlled; our extension ([`crate::policy`]).
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub access_control: Option<Value>,
+    /// The rules for that; our extension.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub rules: Option<Value>,
+    /// What the tools' `auth` name, once it was fetched, by tool.
+    #[serde(skip)]
+    pub tool_credentials: BTreeMap<String, Credential>,
 }
 
 /// The wire names of a virtual host's fields.
-pub(super) const HOST_FIELDS: [&str; 3] = ["backends", "failure_mode", "teams"];
+pub(super) const HOST_FIELDS: [&str; 6] = [
+    "backends",
+    "failure_mode",
+    "teams",
+    "tools",
+    "access_control",
+    "rules",
+];
 
 /// The wire names of a backend's fields. Each may stand once; the first one must stand.
 pub(super) const BACKEND_FIELDS: [&str; 17] = [
@@ -182,6 +215,31 @@ impl UserConfig {
         hosts
             .flat_map(|host| host.backends.values())
             .any(|backend| backend.transport == Transport::Stdio && backend.stdio.is_none())
+    }
+}
+
+impl VirtualHost {
+    /// What is wrong with its declared tools and with the rules about them. Then no part of the
+    /// configuration is used (dual-profile.md 3.1).
+    #[must_use]
+    pub fn tool_faults(&self) -> Vec<ToolFault> {
+        let mut faults = self.tools.faults().to_vec();
+        for tool in self.tools.tools() {
+            if let Some(route) = tool.mcp()
+                && !self.backends.contains_key(&*route.backend)
+            {
+                let text = format!("the virtual host has no backend {}", route.backend);
+                let reason = Reason::RoutingContract;
+                let fault = ToolFault::configuration(&tool.name, reason, "/serviceId", text);
+                faults.push(fault);
+            }
+        }
+        if let Err(found) = Policy::read(self.access_control.as_ref(), self.rules.as_ref()) {
+            faults.extend(found.into_iter().map(|fault: SchemaFault| {
+                ToolFault::configuration("", fault.reason, &fault.pointer, fault.text)
+            }));
+        }
+        faults
     }
 }
 

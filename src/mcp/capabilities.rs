@@ -3,8 +3,9 @@
 
 use crate::mcp::{json, version::Version};
 
-/// Appends the members of one `capabilities` object that stands for all of `all`.
-pub fn merge(out: &mut Vec<u8>, version: Version, all: &[&[u8]]) {
+/// Appends the members of one `capabilities` object that stands for all of `all`, and for tools of
+/// our own.
+pub fn merge(out: &mut Vec<u8>, version: Version, all: &[&[u8]], has_own_tools: bool) {
     let start = out.len();
     let mut member = |name: &str, value: &[u8]| {
         if out.len() > start {
@@ -16,7 +17,7 @@ pub fn merge(out: &mut Vec<u8>, version: Version, all: &[&[u8]]) {
     };
     let has = |name: &str| all.iter().any(|one| json::member(one, name).is_some());
     let says = |family: &str, name: &str| all.iter().any(|one| is_true(one, family, name));
-    if has("tools") {
+    if has_own_tools || has("tools") {
         // We say it ourselves when a backend joins late.
         member("tools", br#"{"listChanged":true}"#);
     }
@@ -133,7 +134,7 @@ mod tests {
     fn merged(version: Version, all: &[&str]) -> String {
         let mut out = b"{".to_vec();
         let all: Vec<&[u8]> = all.iter().map(|one| one.as_bytes()).collect();
-        merge(&mut out, version, &all);
+        merge(&mut out, version, &all, false);
         out.push(b'}');
         String::from_utf8(out).unwrap()
     }

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::mcp::json;
+use crate::{mcp::json, schema::pointer::push as push_token};
 
 const MARK: &str = "x-mcp-header";
 /// Mirrored arguments of one tool at the most: each is a header of every call.
@@ -33,15 +33,20 @@ impl ParamHeader {
     }
 }
 
-/// A mark that must not be there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InvalidMark;
+/// A mark that must not be there, or not be like that.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InvalidMark {
+    /// Where the schema that has it is, as a JSON pointer.
+    pub pointer: String,
+    /// What is wrong.
+    pub text: &'static str,
+}
 
 /// The mirrored arguments of a tool with this `inputSchema`.
 ///
 /// # Errors
-/// The tool must not be offered.
-pub fn param_headers(schema: &[u8]) -> Result<Vec<ParamHeader>, InvalidMark> {
+/// All that is wrong: the tool must not be offered.
+pub fn param_headers(schema: &[u8]) -> Result<Vec<ParamHeader>, Vec<InvalidMark>> {
     if memchr::memmem::find(schema, MARK.as_bytes()).is_none() {
         // An escaped spelling of it is still one; nobody writes one, and nobody means it.
         return Ok(Vec::new());
@@ -49,36 +54,61 @@ pub fn param_headers(schema: &[u8]) -> Result<Vec<ParamHeader>, InvalidMark> {
     let Ok(Value::Object(root)) = serde_json::from_slice(schema) else {
         return Ok(Vec::new());
     };
+    headers_in(&root)
+}
+
+/// The same of a schema that was read already.
+///
+/// # Errors
+/// As [`param_headers`].
+pub fn headers_in(root: &Map<String, Value>) -> Result<Vec<ParamHeader>, Vec<InvalidMark>> {
     let mut search = Search::default();
-    search.schema(&root, true)?;
-    Ok(search.found)
+    search.schema(root, true);
+    if search.invalid.is_empty() {
+        Ok(search.found)
+    } else {
+        Err(search.invalid)
+    }
 }
 
 #[derive(Default)]
 struct Search {
     path: Vec<Box<str>>,
+    pointer: String,
     found: Vec<ParamHeader>,
+    invalid: Vec<InvalidMark>,
 }
 
 impl Search {
     /// `is_reachable`: only `properties` lead here from the root.
-    fn schema(
-        &mut self,
-        schema: &Map<String, Value>,
-        is_reachable: bool,
-    ) -> Result<(), InvalidMark> {
+    fn schema(&mut self, schema: &Map<String, Value>, is_reachable: bool) {
         if let Some(mark) = schema.get(MARK) {
-            self.take(mark, schema.get("type"), is_reachable)?;
+            let taken = self.take(mark, schema.get("type"), is_reachable);
+            if let Err(text) = taken
+                && self.invalid.len() < HEADERS_MAX
+            {
+                let pointer = self.pointer.clone();
+                self.invalid.push(InvalidMark { pointer, text });
+            }
         }
         for (keyword, value) in schema {
             match keyword.as_str() {
-                "properties" => self.properties(value, is_reachable)?,
-                "patternProperties" | "dependentSchemas" | "$defs" | "definitions"
-                | "dependencies" => {
-                    for inner in value.as_object().into_iter().flat_map(Map::values) {
-                        self.unreachable(inner)?;
+                "properties" => self.within(keyword, |search| {
+                    for (name, inner) in value.as_object().into_iter().flatten() {
+                        let Some(inner) = inner.as_object() else {
+                            continue;
+                        };
+                        search.path.push(name.as_str().into());
+                        search.within(name, |search| search.schema(inner, is_reachable));
+                        search.path.pop();
                     }
-                }
+                }),
+                "patternProperties" | "dependentSchemas" | "$defs" | "definitions"
+                | "dependencies" => self.within(keyword, |search| {
+                    for (name, inner) in value.as_object().into_iter().flatten() {
+                        search.within(name, |search| search.unreachable(inner));
+                    }
+                }),
                 "allOf"
                 | "anyOf"
                 | "oneOf"
@@ -94,30 +124,31 @@ impl Search {
                 | "contentSchema"
                 | "additionalProperties"
                 | "unevaluatedItems"
-                | "unevaluatedProperties" => self.unreachable(value)?,
+                | "unevaluatedProperties" => {
+                    self.within(keyword, |search| search.unreachable(value));
+                }
                 _ => {}
             }
         }
-        Ok(())
     }
 
-    fn properties(&mut self, value: &Value, is_reachable: bool) -> Result<(), InvalidMark> {
-        for (name, inner) in value.as_object().into_iter().flatten() {
-            let Some(inner) = inner.as_object() else {
-                continue;
-            };
-            self.path.push(name.as_str().into());
-            self.schema(inner, is_reachable)?;
-            self.path.pop();
-        }
-        Ok(())
+    /// Does `work` one step further in the document.
+    fn within(&mut self, token: &str, work: impl FnOnce(&mut Self)) {
+        let length = self.pointer.len();
+        push_token(&mut self.pointer, token);
+        work(self);
+        self.pointer.truncate(length);
     }
 
-    fn unreachable(&mut self, value: &Value) -> Result<(), InvalidMark> {
+    fn unreachable(&mut self, value: &Value) {
         match value {
             Value::Object(schema) => self.schema(schema, false),
-            Value::Array(all) => all.iter().try_for_each(|one| self.unreachable(one)),
-            _ => Ok(()),
+            Value::Array(all) => {
+                for (index, one) in all.iter().enumerate() {
+                    self.within(&index.to_string(), |search| search.unreachable(one));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -126,18 +157,22 @@ impl Search {
         mark: &Value,
         kind: Option<&Value>,
         is_reachable: bool,
-    ) -> Result<(), InvalidMark> {
+    ) -> Result<(), &'static str> {
         let name = mark.as_str().filter(|name| is_token(name));
+        let name = name.ok_or("it must be a header name: letters, digits and !#$%&'*+-.^_`|~")?;
         let kind = kind.and_then(Value::as_str);
-        let is_scalar = matches!(kind, Some("string" | "integer" | "boolean"));
-        let (Some(name), true, true) = (name, is_scalar, is_reachable) else {
-            return Err(InvalidMark);
-        };
+        if !matches!(kind, Some("string" | "integer" | "boolean")) {
+            return Err("the type must be exactly string, integer or boolean");
+        }
+        if !is_reachable || self.path.is_empty() {
+            return Err("only `properties` may lead from the root to the property");
+        }
         let field = format!("mcp-param-{}", name.to_ascii_lowercase());
-        let is_known = self.found.iter().any(|known| *known.field == *field);
-        let is_in_bounds = (1..=DEPTH_MAX).contains(&self.path.len());
-        if is_known || !is_in_bounds || self.found.len() >= HEADERS_MAX {
-            return Err(InvalidMark);
+        if self.found.iter().any(|known| *known.field == *field) {
+            return Err("another property has the same header");
+        }
+        if self.path.len() > DEPTH_MAX || self.found.len() >= HEADERS_MAX {
+            return Err("it is nested too deep, or there are too many");
         }
         self.found.push(ParamHeader {
             field: field.into(),
@@ -159,7 +194,7 @@ fn is_token(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn fields(schema: &str) -> Result<Vec<String>, InvalidMark> {
+    fn fields(schema: &str) -> Result<Vec<String>, Vec<InvalidMark>> {
         let found = param_headers(schema.as_bytes())?;
         Ok(found
             .iter()
@@ -202,7 +237,7 @@ mod tests {
                 r#"{{"properties":{{"a":{mark},"b":{{"type":"string","x-mcp-header":"a"}}}}}}"#
             ),
         ] {
-            assert_eq!(fields(&bad), Err(InvalidMark), "{bad}");
+            assert_eq!(fields(&bad).unwrap_err().len(), 1, "{bad}");
         }
     }
 

@@ -17,8 +17,8 @@ use crate::{
 
 /// What keys of the protocol's own in `_meta` begin with.
 pub const META_PREFIX: &str = "io.modelcontextprotocol/";
-/// Who answers, in a result's `_meta`.
-const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+/// The key in `_meta` under which a server says who it is.
+pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// Our name, as `clientInfo` and as `serverInfo`.
 pub const OWN_INFO: &str = concat!(
     r#"{"name":"shardgate","version":""#,

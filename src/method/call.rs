@@ -2,6 +2,7 @@
 //! resource or a task. This is the hot path.
 
 mod attempt;
+mod declared;
 mod rounds;
 mod way;
 
@@ -97,13 +98,19 @@ pub async fn call(
     let id = id_of(caller, message);
     let body = caller.body;
     let method = message.method.map_or(&b""[..], |span| span.slice(body));
+    let named = Named::of(aim, message, body, id)?;
+    if aim == Aim::Tool
+        && let Some(served) = caller.host.declared.find(&named.name)
+    {
+        let serve = declared::serve(shard, caller, session, message, served, started, reply);
+        return Box::pin(serve).await;
+    }
     if let Some(family) = aim.family()
         && list::must_learn(&caller.host, session, family)
     {
         // Prefixes alone do not tell the backend: learn the exact names first.
         Box::pin(list::learn(shard, caller, session, family)).await;
     }
-    let named = Named::of(aim, message, body, id)?;
     let mut route = named.route(caller, &session.learned.borrow(), id);
     if let (Err(_), Some(family)) = (&route, aim.family())
         && list::may_learn_more(&caller.host, session, family)
@@ -114,12 +121,12 @@ pub async fn call(
     }
     let route = route?;
     if let Err(fault) = caller.host.backends[route.backend].admit(&caller.principal) {
-        return Err(match session.has_client() {
-            true => Refusal::Backend(id.into(), fault),
-            false => Refusal::modern(Some(id), StatelessFault::Access("audience")),
-        });
+        return Err(declared::not_meant(session, id, fault));
     }
-    let tool = (aim == Aim::Tool).then_some(&*route.original);
+    if aim == Aim::Tool {
+        declared::admit_relayed(caller, session, &route, id)?;
+    }
+    let tool = (aim == Aim::Tool).then_some((&*route.original, false));
     let way = Way::find(shard, caller, session, route.backend, tool, message).await?;
     let Some(way) = way else {
         return gone_is_fine(reply.json(&not_stateless(id)).await);
@@ -142,6 +149,8 @@ pub async fn call(
         method,
         entry: &entered.call,
         repeat: aim.repeat(method),
+        has_client_mirrored: true,
+        time: None,
     };
     let subscription = Subscription::of(session, &caller.host, &route, method);
     if !subscription.begin() {

@@ -86,7 +86,8 @@ pub async fn open(
         .zip(&opened)
         .filter_map(|(backend, outcome)| Some((&*backend.key, &**outcome.as_ref().ok()?)))
         .collect();
-    let document = result(id, &initialize_result(version, &backends));
+    let has_tools = !caller.host.declared.is_empty();
+    let document = result(id, &initialize_result(version, &backends, has_tools));
     let mut out = Vec::with_capacity(512 + document.len());
     reply.head(&mut out, 200);
     out.extend_from_slice(b"content-type: application/json\r\nmcp-session-id: ");
@@ -186,8 +187,13 @@ async fn open_backends(
     join_all(all).await
 }
 
-/// The result: what the backends can do and we relay, our name, their instructions.
-fn initialize_result(version: Version, backends: &[(&str, &OpenBackend)]) -> Vec<u8> {
+/// The result: what the backends can do and we relay, tools of our own, our name, the backends'
+/// instructions.
+fn initialize_result(
+    version: Version,
+    backends: &[(&str, &OpenBackend)],
+    has_tools: bool,
+) -> Vec<u8> {
     let mut out = format!(
         r#"{{"protocolVersion":"{}","capabilities":{{"#,
         version.name()
@@ -197,7 +203,7 @@ fn initialize_result(version: Version, backends: &[(&str, &OpenBackend)]) -> Vec
         .iter()
         .map(|(_, open)| &*open.capabilities)
         .collect();
-    capabilities::merge(&mut out, version, &all);
+    capabilities::merge(&mut out, version, &all, has_tools);
     out.extend_from_slice(b"},\"serverInfo\":");
     out.extend_from_slice(OWN_INFO.as_bytes());
     let instructions = instructions(backends);

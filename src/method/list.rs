@@ -13,6 +13,7 @@ use gather::{Gathered, Lister};
 
 use crate::{
     config::compiled::VirtualHost,
+    declared::{Profile, claims_of, weave},
     mcp::{envelope::Envelope, json, profile},
     method::{id_of, result},
     refusal::Refusal,
@@ -74,7 +75,8 @@ pub async fn list(
     if let Some(whole) = gathered.whole_result(&caller.host, family) {
         return gone_is_fine(reply.response(&result(id, whole)).await);
     }
-    let merged = merged(shard, caller, session, family, &gathered, is_first);
+    let mut merged = merged(shard, caller, session, family, &gathered, is_first);
+    weave_in(caller, family, &mut merged, Profile::Legacy, is_first);
     let object = gathered.object(shard, caller, family, &merged.array, ("", ""));
     gone_is_fine(reply.response(&result(id, &object)).await)
 }
@@ -97,6 +99,8 @@ pub async fn stateless(
     // As of before it is asked: what is said meanwhile makes it old.
     let generation = shard.generations.of(&caller.host);
     let bytes_max = shard.settings.limits.response_bytes_max;
+    // What a caller may see depends on its token, and another one may be of the same principal.
+    let is_kept = family != Family::Tools || !caller.host.declared.asks_claims();
     if let Some(known) = standing.page(family, cursor, generation) {
         // The id is another one each time.
         let body = result(id, &known);
@@ -124,17 +128,19 @@ pub async fn stateless(
     drop(entered);
     if let Some((_, fault)) = gathered.missing.first() {
         shard.numbers.lists_partial.add(1);
-        let is_all = gathered.pages.is_empty();
+        let has_own = family == Family::Tools && !caller.host.declared.is_empty();
+        let is_all = gathered.pages.is_empty() && !has_own;
         if is_all || shard.fails_closed(&caller.host) {
             return Err(refused(StatelessFault::Backend(*fault)));
         }
     }
-    if gathered.pages.iter().all(|page| page.arrays.is_empty()) {
+    let has_own = family == Family::Tools && !caller.host.declared.is_empty();
+    if !has_own && gathered.pages.iter().all(|page| page.arrays.is_empty()) {
         // Nobody has this family, so neither have we (mcp.md 2.4).
         return Err(refused(StatelessFault::Method));
     }
     let is_first = cursor.is_none();
-    let merged = merged(
+    let mut merged = merged(
         shard,
         caller,
         &standing.session,
@@ -142,6 +148,7 @@ pub async fn stateless(
         &gathered,
         is_first,
     );
+    weave_in(caller, family, &mut merged, Profile::Stateless, is_first);
     let protocols = &shard.settings.protocols;
     if merged.count > protocols.list_items_max {
         return Err(refused(StatelessFault::Limit("catalog_items", 400)));
@@ -161,10 +168,29 @@ pub async fn stateless(
         return Err(refused(StatelessFault::Limit("response_bytes", 400)));
     }
     let object: Rc<[u8]> = object.into();
-    shard
-        .standings
-        .keep(standing, family, cursor, (object, generation), ttl_ms);
+    if is_kept {
+        shard
+            .standings
+            .keep(standing, family, cursor, (object, generation), ttl_ms);
+    }
     gone_is_fine(reply.response(&body).await)
+}
+
+/// Puts the virtual host's own tools in, and takes out what its access rules hide.
+fn weave_in(
+    caller: &Caller<'_>,
+    family: Family,
+    merged: &mut Merged,
+    profile: Profile,
+    is_first: bool,
+) {
+    let declared = &caller.host.declared;
+    if family != Family::Tools || declared.leaves_alone() {
+        return;
+    }
+    let claims = claims_of(caller);
+    let woven = weave(&merged.array, declared, &claims, profile, is_first);
+    (merged.array, merged.count) = woven;
 }
 
 /// Asks one stateless backend for its tools, to learn which arguments are mirrored. That it cannot

@@ -146,6 +146,13 @@ pub enum Command {
         #[command(subcommand)]
         action: TokenAction,
     },
+    /// Make declarations of tools.
+    #[command(arg_required_else_help = true)]
+    Tools {
+        /// From what.
+        #[command(subcommand)]
+        action: ToolsAction,
+    },
     /// Load an MCP endpoint and measure it; `shardgate loadgen --help` has its own flags.
     #[command(disable_help_flag = true)]
     Loadgen(PassThrough),
@@ -204,6 +211,10 @@ pub enum ConfigAction {
     Check {
         /// Documents to check instead of those the settings name.
         documents: Vec<PathBuf>,
+        /// As one JSON object: `valid`, `toolsChecked`, and `errors` with the tool, the JSON
+        /// pointer and the reason code of each.
+        #[arg(long)]
+        json: bool,
     },
     /// Print the JSON Schema of user configurations.
     Schema {
@@ -269,6 +280,31 @@ pub enum TokenAction {
         /// default follows the key: RS256 when a private key is configured, else HS256.
         #[arg(long, value_enum)]
         algorithm: Option<Algorithm>,
+    },
+}
+
+/// What to make declarations of tools from.
+#[derive(Debug, Subcommand)]
+pub enum ToolsAction {
+    /// Write the declarations of an OpenAPI 3.0 or 3.1 document, for `tools` of a virtual host.
+    FromOpenapi {
+        /// The document, in JSON or YAML; `-` reads standard input.
+        file: PathBuf,
+        /// Address of the API, in place of the first one in the document.
+        #[arg(long, value_name = "URL")]
+        server: Option<String>,
+        /// Only operations with this tag; may be given more than once.
+        #[arg(long, value_name = "TAG")]
+        tag: Vec<String>,
+        /// The API may be on this host or a private network.
+        #[arg(long)]
+        allow_private: bool,
+        /// Leave out the schemas of results: results are then handed on unchecked.
+        #[arg(long)]
+        without_output: bool,
+        /// Where to write; standard output when left out.
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
     },
 }
 
@@ -474,7 +510,7 @@ mod tests {
         assert!(matches!(demo.command, Command::Demo { once: true }));
         assert_eq!(demo.flags.said("shards"), Some("2"));
         let Command::Config {
-            action: ConfigAction::Check { documents },
+            action: ConfigAction::Check { documents, .. },
         } = parse("shardgate config check a.json b.json")
             .unwrap()
             .command

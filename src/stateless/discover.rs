@@ -47,8 +47,9 @@ pub async fn answer(
             Err(fault) => first_fault = first_fault.or(Some(fault)),
         }
     }
+    let has_tools = !caller.host.declared.is_empty();
     if let Some(fault) = first_fault
-        && (open.is_empty() || shard.fails_closed(&caller.host))
+        && ((open.is_empty() && !has_tools) || shard.fails_closed(&caller.host))
     {
         return Err(refused(StatelessFault::Backend(fault)));
     }
@@ -57,11 +58,16 @@ pub async fn answer(
         Some(_) => 0,
         None => shard.settings.protocols.discover_ttl_ms,
     };
-    let document = discovered(shard, &open, ttl_ms);
+    let document = discovered(shard, &open, has_tools, ttl_ms);
     gone_is_fine(reply.response(&result(id, &document)).await)
 }
 
-fn discovered(shard: &ShardState, open: &[(&str, Rc<OpenBackend>)], ttl_ms: u64) -> Vec<u8> {
+fn discovered(
+    shard: &ShardState,
+    open: &[(&str, Rc<OpenBackend>)],
+    has_tools: bool,
+    ttl_ms: u64,
+) -> Vec<u8> {
     let protocols = &shard.settings.protocols;
     let mut out = b"{".to_vec();
     out.extend_from_slice(profile::own_result_members(ttl_ms, true).as_bytes());
@@ -74,7 +80,7 @@ fn discovered(shard: &ShardState, open: &[(&str, Rc<OpenBackend>)], ttl_ms: u64)
     }
     out.extend_from_slice(b"],\"capabilities\":{");
     let all: Vec<&[u8]> = open.iter().map(|(_, one)| &*one.capabilities).collect();
-    capabilities::merge(&mut out, Version::V2026_07_28, &all);
+    capabilities::merge(&mut out, Version::V2026_07_28, &all, has_tools);
     out.extend_from_slice(b"},");
     let named: Vec<(&str, &OpenBackend)> = open.iter().map(|(key, one)| (*key, &**one)).collect();
     let instructions = instructions(&named);

@@ -4,7 +4,9 @@
 //! access rules of the gateway's own say lies outside the ranges of JSON-RPC and MCP, with a word
 //! in `data.reason`.
 
-use crate::{mcp::envelope::EnvelopeFault, refusal::Answer, upstream::CallFault};
+use crate::{
+    declared::call::CallRefusal, mcp::envelope::EnvelopeFault, refusal::Answer, upstream::CallFault,
+};
 
 /// Our code for limits.
 pub const LIMIT_CODE: i32 = -31_001;
@@ -38,6 +40,8 @@ pub enum StatelessFault {
     Draining,
     /// A backend gave no answer.
     Backend(CallFault),
+    /// A declared tool is not called, or access rules deny one.
+    Tool(CallRefusal),
 }
 
 const RETRY: &str = "retry-after: 1\r\n";
@@ -82,6 +86,11 @@ impl StatelessFault {
             Self::Access(_) | Self::Backend(CallFault::NotMeant) => (403, ACCESS_CODE),
             Self::Draining => (503, LIMIT_CODE),
             Self::Backend(_) => (200, -32603),
+            Self::Tool(CallRefusal::Denied(_)) => (403, ACCESS_CODE),
+            Self::Tool(refusal @ (CallRefusal::Backend(_) | CallRefusal::Cancelled)) => {
+                (200, refusal.code())
+            }
+            Self::Tool(refusal) => (400, refusal.code()),
         }
     }
 
@@ -99,6 +108,7 @@ impl StatelessFault {
             Self::Access(_) => "Access denied".to_owned(),
             Self::Draining => "Going down, try again elsewhere".to_owned(),
             Self::Backend(fault) => format!("Routing problem... {fault}"),
+            Self::Tool(refusal) => refusal.to_string(),
         }
     }
 
@@ -113,6 +123,7 @@ impl StatelessFault {
             }
             Self::Backend(CallFault::NotMeant) => Some(serde_json::json!({"reason": "audience"})),
             Self::Draining => Some(serde_json::json!({"reason": "draining"})),
+            Self::Tool(CallRefusal::Denied(_)) => Some(serde_json::json!({"reason": "access"})),
             _ => None,
         }
     }
@@ -131,6 +142,7 @@ impl StatelessFault {
             Self::Limit(reason, _) | Self::Access(reason) => reason,
             Self::Draining => "draining",
             Self::Backend(fault) => fault.label(),
+            Self::Tool(refusal) => refusal.label(),
         }
     }
 }

@@ -40,6 +40,24 @@ numbers! {
     calls => "shardgate_calls_total",
     /// tools/call requests that ended without a backend's answer.
     calls_failed => "shardgate_calls_failed_total",
+    /// Calls of declared tools.
+    declared_calls => "shardgate_declared_calls_total",
+    /// Calls of declared tools that access rules denied.
+    declared_denied => "shardgate_declared_denied_total",
+    /// Calls of declared tools that were tried again.
+    declared_retries => "shardgate_declared_retries_total",
+    /// Calls whose arguments did not conform to the tool's inputSchema.
+    arguments_invalid => "shardgate_arguments_invalid_total",
+    /// Results that did not conform to the tool's outputSchema.
+    results_invalid => "shardgate_results_invalid_total",
+    /// Schema validations done off the shards.
+    schema_pooled => "shardgate_schema_validations_pooled_total",
+    /// Schema validations refused because too many were waiting, or given up.
+    schema_exhausted => "shardgate_schema_validations_exhausted_total",
+    /// Schema validations that failed themselves.
+    schema_failed => "shardgate_schema_validations_failed_total",
+    /// Schema validations that took longer than 50 ms.
+    schema_slow => "shardgate_schema_validations_slow_total",
     /// Requests without a valid token.
     unauthorized => "shardgate_unauthorized_total",
     /// Tokens whose signature was verified, not found in the cache.

@@ -10,6 +10,7 @@ use crate::{
     settings::UpstreamMode,
     upstream::{
         CallFault,
+        guard::is_forbidden,
         resolve::Resolver,
         target::{Target, Targets},
     },
@@ -101,6 +102,10 @@ impl Upstream {
             .resolver
             .resolve(&target.host, target.port, &target.addresses)
             .await;
+        // One forbidden address condemns the name: which one is used is up to chance.
+        if target.is_guarded && addresses.iter().any(|one| is_forbidden(one.ip())) {
+            return Err(CallFault::AddressForbidden);
+        }
         let mut fault = CallFault::Unresolved;
         for address in addresses.into_iter().take(ADDRESSES_MAX) {
             match Stream::connect(address, self.limits.connect, &self.deadlines).await {

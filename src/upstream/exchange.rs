@@ -6,7 +6,7 @@ use std::{rc::Rc, time::Duration};
 use shards::{clock::coarse_ms, deadline::now_ms};
 
 use crate::{
-    http::{Parsed, ResponseHead, parse_response},
+    http::{Parsed, ResponseFraming, ResponseHead, parse_response},
     link::Link,
     upstream::{
         CallFault, Upstream,
@@ -116,7 +116,13 @@ impl Upstream {
                     let start = head.len;
                     // The body's own limit: events and buffered replies are limited by their
                     // readers, a stream as a whole is not.
-                    let body = BodyReader::new(head.framing, raw, start, u64::MAX);
+                    // RFC 9110 section 9.3.2: the reply to HEAD says a length and has no body.
+                    let framing = if request.starts_with(b"HEAD ") {
+                        ResponseFraming::NoBody
+                    } else {
+                        head.framing
+                    };
+                    let body = BodyReader::new(framing, raw, start, u64::MAX);
                     let exchange = Exchange {
                         head,
                         session_id,

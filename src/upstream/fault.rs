@@ -10,6 +10,9 @@ pub enum CallFault {
     /// Its name has no address.
     #[error("the backend's host name cannot be resolved")]
     Unresolved,
+    /// An address of a declared tool's server is one that no tool may lead to.
+    #[error("the upstream's address is not a public one")]
+    AddressForbidden,
     /// No address of it takes connections.
     #[error("the backend cannot be connected to")]
     ConnectFailed,
@@ -108,6 +111,7 @@ impl CallFault {
         match self {
             Self::PlainTextForbidden => "plain_text_forbidden",
             Self::Unresolved => "unresolved",
+            Self::AddressForbidden => "address_forbidden",
             Self::ConnectFailed => "connect_failed",
             Self::ConnectTimeout => "connect_timeout",
             Self::TlsFailed => "tls_failed",

@@ -32,6 +32,8 @@ pub struct Target {
     /// Whether nobody on the way can read along, which the connection mode may ask for: TLS, or
     /// what is behind the bridge is TLS or a child process.
     pub is_private: bool,
+    /// Only addresses of the public internet are connected to.
+    pub is_guarded: bool,
     /// Host name or address, no brackets.
     pub host: Box<str>,
     /// Port.
@@ -71,6 +73,7 @@ impl Target {
             name: format!("{scheme}://{authority}").into(),
             is_tls,
             is_private: is_tls,
+            is_guarded: false,
             host: host.into(),
             port,
             authority: authority.into(),
@@ -190,8 +193,14 @@ pub struct Targets {
     bridge: Option<Arc<Bridge>>,
 }
 
-/// Whether with TLS, host, port; behind the bridge the server's own name, and no port.
-type Address = (bool, Box<str>, u16);
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Address {
+    is_tls: bool,
+    /// Behind the bridge the server's own name, and no port.
+    host: Box<str>,
+    port: u16,
+    is_guarded: bool,
+}
 
 /// What is behind the bridge.
 #[derive(Debug, Clone, Copy)]
@@ -243,7 +252,12 @@ impl Targets {
         let target = self
             .known
             .borrow_mut()
-            .entry((false, key.into(), 0))
+            .entry(Address {
+                is_tls: false,
+                host: key.into(),
+                port: 0,
+                is_guarded: false,
+            })
             .or_insert_with(|| {
                 Rc::new(Target {
                     is_private,
@@ -258,6 +272,20 @@ impl Targets {
     /// The target of an absolute `http` or `https` URL, and the path and query to ask there.
     pub fn of_url(&self, text: &str) -> Option<(Rc<Target>, Box<str>)> {
         let url = url::Url::parse(text).ok()?;
+        let path = match url.query() {
+            Some(query) => format!("{}?{query}", url.path()),
+            None => url.path().to_owned(),
+        };
+        Some((self.of_parsed(&url, false)?, path.into()))
+    }
+
+    /// The target of a declared tool's server; a guarded one is never connected to at an address
+    /// that is not public, and shares no connection with one that may be.
+    pub fn of_declared(&self, url: &url::Url, is_guarded: bool) -> Option<Rc<Target>> {
+        self.of_parsed(url, is_guarded)
+    }
+
+    fn of_parsed(&self, url: &url::Url, is_guarded: bool) -> Option<Rc<Target>> {
         let is_tls = match url.scheme() {
             "http" => false,
             "https" => true,
@@ -270,17 +298,23 @@ impl Targets {
             Some(port) => format!("{bracketed}:{port}"),
             None => bracketed.to_owned(),
         };
-        let path = match url.query() {
-            Some(query) => format!("{}?{query}", url.path()),
-            None => url.path().to_owned(),
-        };
         let target = self
             .known
             .borrow_mut()
-            .entry((is_tls, host.into(), port))
-            .or_insert_with(|| Rc::new(Target::new(is_tls, host, port, authority)))
+            .entry(Address {
+                is_tls,
+                host: host.into(),
+                port,
+                is_guarded,
+            })
+            .or_insert_with(|| {
+                Rc::new(Target {
+                    is_guarded,
+                    ..Target::new(is_tls, host, port, authority)
+                })
+            })
             .clone();
-        Some((target, path.into()))
+        Some(target)
     }
 
     /// Closes what was idle for too long, and forgets targets nothing refers to any more.
@@ -316,6 +350,10 @@ mod tests {
             (&*c.host, c.port, &*c.authority, &*path),
             ("::1", 443, "[::1]", "/")
         );
+        let url = url::Url::parse("http://host.example:8080/x").unwrap();
+        let guarded = targets.of_declared(&url, true).unwrap();
+        assert!(guarded.is_guarded && !Rc::ptr_eq(&guarded, &a));
+        assert!(Rc::ptr_eq(&targets.of_declared(&url, false).unwrap(), &a));
         assert!(targets.of_url("ftp://x/").is_none());
         assert!(targets.of_url("nonsense").is_none());
     }

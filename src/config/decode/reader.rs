@@ -3,8 +3,19 @@
 use std::collections::BTreeMap;
 
 use rmp::Marker;
+use serde_json::Value;
 
 use super::DecodeFault;
+
+/// Nesting of a value that is read whole; a schema within its own bounds fits.
+const VALUE_DEPTH_MAX: usize = 128;
+
+/// The number in up to 8 bytes.
+fn big_endian(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
 
 /// How a structure is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,6 +189,73 @@ impl<'a> Reader<'a> {
             texts.insert(key, self.text()?.to_owned());
         }
         Ok(texts)
+    }
+
+    /// A value of any type that JSON has, too.
+    pub(super) fn value(&mut self) -> Result<Value, DecodeFault> {
+        self.nested(VALUE_DEPTH_MAX)
+    }
+
+    fn nested(&mut self, depth_left: usize) -> Result<Value, DecodeFault> {
+        let at = self.at;
+        let Some(depth_left) = depth_left.checked_sub(1) else {
+            return Err(DecodeFault::TooDeep { at });
+        };
+        self.items_left = self
+            .items_left
+            .checked_sub(1)
+            .ok_or(DecodeFault::TooManyItems)?;
+        if self.is_at_text() {
+            return self.text().map(Value::from);
+        }
+        let bytes = |reader: &mut Self, length| reader.take(length).map(big_endian);
+        Ok(match self.marker()? {
+            Marker::Null => Value::Null,
+            Marker::True => true.into(),
+            Marker::False => false.into(),
+            Marker::FixPos(number) => number.into(),
+            Marker::FixNeg(number) => number.into(),
+            Marker::U8 => bytes(self, 1)?.into(),
+            Marker::U16 => bytes(self, 2)?.into(),
+            Marker::U32 => bytes(self, 4)?.into(),
+            Marker::U64 => bytes(self, 8)?.into(),
+            // The wanted half of the bits, with its sign.
+            Marker::I8 => (bytes(self, 1)? as i8).into(),
+            Marker::I16 => (bytes(self, 2)? as i16).into(),
+            Marker::I32 => (bytes(self, 4)? as i32).into(),
+            Marker::I64 => (bytes(self, 8)? as i64).into(),
+            // JSON has no other numbers than finite ones: null, as JSON's writers have it.
+            Marker::F32 => f32::from_bits(bytes(self, 4)? as u32).into(),
+            Marker::F64 => f64::from_bits(bytes(self, 8)?).into(),
+            Marker::FixArray(_) | Marker::Array16 | Marker::Array32 => {
+                self.at = at;
+                let length = self.array_length()?;
+                let mut elements = Vec::new();
+                for _ in 0..length {
+                    elements.push(self.nested(depth_left)?);
+                }
+                elements.into()
+            }
+            Marker::FixMap(_) | Marker::Map16 | Marker::Map32 => {
+                self.at = at;
+                let length = self.map_length()?;
+                let mut members = serde_json::Map::new();
+                for _ in 0..length {
+                    let at = self.at;
+                    let name = self.text()?.to_owned();
+                    if members.insert(name, self.nested(depth_left)?).is_some() {
+                        return Err(DecodeFault::DuplicateField { at });
+                    }
+                }
+                members.into()
+            }
+            _ => {
+                return Err(DecodeFault::UnexpectedType {
+                    at,
+                    expected: "a value that JSON has",
+                });
+            }
+        })
     }
 
     /// Passes over one value of any type and depth.

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::declared::ToolFault;
+
 use super::address::check_url;
 use super::stdio::STDIO_REFUSED;
 use super::{BackendConfig, Transport, UserConfig, VirtualHost};
@@ -28,14 +30,35 @@ pub struct Finding {
     pub path: String,
     /// What is wrong and what is allowed.
     pub message: String,
+    /// The same for reports, when it is about a declared tool.
+    pub tool: Option<Box<ToolFault>>,
 }
 
 impl Finding {
-    pub(in crate::config) fn error(path: impl Into<String>, message: impl Into<String>) -> Self {
+    /// An error about the part at `path`.
+    pub fn error(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
             path: path.into(),
             message: message.into(),
+            tool: None,
+        }
+    }
+
+    /// An error about the tools of the virtual host at `host_path`; `message` is the fault's text,
+    /// with its place in a file or without.
+    pub(in crate::config) fn of_tool(
+        host_path: &str,
+        fault: ToolFault,
+        message: impl Into<String>,
+    ) -> Self {
+        let path = match &*fault.tool {
+            "" => host_path.to_owned(),
+            name => format!("{host_path}.tools.{name}"),
+        };
+        Self {
+            tool: Some(Box::new(fault)),
+            ..Self::error(path, message)
         }
     }
 
@@ -44,6 +67,7 @@ impl Finding {
             severity: Severity::Warning,
             path: path.into(),
             message: message.into(),
+            tool: None,
         }
     }
 }
@@ -118,7 +142,11 @@ impl UserConfig {
 
 impl VirtualHost {
     fn check(&self, path: &str, findings: &mut Vec<Finding>) {
-        if self.backends.is_empty() {
+        for fault in self.tool_faults() {
+            let message = fault.to_string();
+            findings.push(Finding::of_tool(path, fault, message));
+        }
+        if self.backends.is_empty() && self.tools.count() == 0 {
             findings.push(Finding::warning(
                 path,
                 "no backends: clients will see nothing",
@@ -135,6 +163,29 @@ impl VirtualHost {
         self.check_prefix_pairs(path, findings);
         self.check_aliases(path, findings);
         self.check_exposed_names(path, findings);
+        self.check_declared_names(path, findings);
+    }
+
+    /// A backend's tool that a declared one hides, as far as allow-lists and aliases tell.
+    fn check_declared_names(&self, path: &str, findings: &mut Vec<Finding>) {
+        let is_prefixed = self.backends.len() > 1;
+        let exposed: BTreeSet<String> = self
+            .backends
+            .iter()
+            .flat_map(|(key, backend)| {
+                let tools = backend.allowed_tool_names.iter();
+                let tools =
+                    tools.map(move |tool| backend.exposed_tool_name(key, tool, is_prefixed));
+                tools.chain(backend.tool_name_aliases.keys().cloned())
+            })
+            .collect();
+        for tool in self.tools.tools() {
+            if exposed.contains(&*tool.name) {
+                let message = "a backend exposes a tool of the same name: it is hidden";
+                let path = format!("{path}.tools.{}", tool.name);
+                findings.push(Finding::warning(path, message));
+            }
+        }
     }
 
     /// Keys `a` and `a-b` both start the name `a-b-t` (contextforge.md section 5.3).

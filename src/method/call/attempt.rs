@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// How long a client without a session is not watched for leaving: most calls are over by then.
-const WATCH_AFTER: Duration = Duration::from_millis(20);
+pub(super) const WATCH_AFTER: Duration = Duration::from_millis(20);
 
 /// What every attempt of one call shares.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +68,10 @@ pub struct Attempt<'a, 'b> {
     pub entry: &'a Rc<ClientCall>,
     /// Whether it may be sent twice.
     pub repeat: Repeat,
+    /// The arguments are the client's, which has mirrored them as the tool wants it.
+    pub has_client_mirrored: bool,
+    /// Time for it, where it is not as for all calls.
+    pub time: Option<Duration>,
 }
 
 impl Attempt<'_, '_> {
@@ -126,7 +130,7 @@ impl Attempt<'_, '_> {
             let (shard, caller, session) = (self.shard, self.caller, self.session);
             Box::pin(list::learn_mirrored(shard, caller, session, index, open)).await;
         }
-        if self.session.has_client() {
+        if self.session.has_client() || !self.has_client_mirrored {
             return Ok(());
         }
         let headers = open.mirrored.of(&self.route.original);
@@ -188,12 +192,11 @@ impl Attempt<'_, '_> {
             open: open.clone(),
             upstream_id: next_id,
         });
+        let is_bridged = self.session.kind == SessionKind::Bridged;
+        let time = self.time.or(is_bridged.then_some(CALL_PATIENCE));
         let manner = Manner {
             repeat: self.repeat,
-            first_byte: match self.session.kind {
-                SessionKind::Bridged => CALL_PATIENCE,
-                _ => shard.upstream.limits.first_byte,
-            },
+            first_byte: time.unwrap_or(shard.upstream.limits.first_byte),
             is_lateness_telling: false,
             is_stateless: open.version.is_stateless(),
             is_endless: false,
@@ -208,8 +211,8 @@ impl Attempt<'_, '_> {
                 return Err(fault.into());
             }
         };
-        if self.session.kind == SessionKind::Bridged {
-            exchange.link.deadline().arm(CALL_PATIENCE);
+        if let Some(time) = time {
+            exchange.link.deadline().arm(time);
         }
         let upstream_us = micros(sent);
         shard.shard.buffers.put(http);

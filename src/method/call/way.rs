@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use crate::{
+    config::compiled::Backend,
     mcp::{envelope::Envelope, profile},
     method::result,
     refusal::Refusal,
@@ -28,13 +29,14 @@ pub(super) enum Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    /// `None`: no stateless client reaches it.
+    /// `tool`: the one that is called, by the backend's own name, and whether it is declared to
+    /// need nothing said before. `None`: no stateless client reaches it.
     pub(super) async fn find(
         shard: &Rc<ShardState>,
         caller: &Caller<'_>,
         session: &'a Rc<Session>,
         index: usize,
-        tool: Option<&str>,
+        tool: Option<(&str, bool)>,
         message: &Envelope,
     ) -> Result<Option<Self>, Refusal> {
         if session.has_client() {
@@ -46,7 +48,7 @@ impl<'a> Way<'a> {
         let patience = shard.upstream.limits.first_byte;
         match discover::era(shard, backend, client, patience).await {
             Ok(Era::Stateless(open)) => Ok(Some(Self::Stateless(session, open))),
-            Ok(Era::Sessions) if bridge::allows(backend, tool) => {
+            Ok(Era::Sessions) if is_bridged(backend, tool) => {
                 match Box::pin(Bridged::open(
                     shard,
                     caller,
@@ -94,11 +96,19 @@ fn client_of<'a>(caller: &Caller<'a>, message: &Envelope) -> bridge::Client<'a> 
     }
 }
 
-/// The result of a call to a tool of a backend that no stateless client reaches
-/// (dual-profile.md 2.1).
+/// Whether a request may be bridged; `tool` as in [`Way::find`].
+fn is_bridged(backend: &Backend, tool: Option<(&str, bool)>) -> bool {
+    let is_declared = tool.is_some_and(|(_, is_independent)| is_independent);
+    (is_declared && backend.bridge.is_some()) || bridge::allows(backend, tool.map(|(name, _)| name))
+}
+
+/// What a tool's result says when no stateless client reaches its backend (dual-profile.md 2.1).
+pub(super) const NOT_STATELESS: &str =
+    "Gateway does not support stateless calls to this MCP backend profile";
+
+/// The result of a call to a tool of a backend that no stateless client reaches.
 pub(super) fn not_stateless(id: &[u8]) -> Vec<u8> {
-    const TEXT: &str = "Gateway does not support stateless calls to this MCP backend profile";
-    result(id, tool_error(TEXT).as_bytes())
+    result(id, tool_error(NOT_STATELESS).as_bytes())
 }
 
 /// A tool's result that says why there is none.

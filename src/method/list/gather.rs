@@ -57,7 +57,8 @@ impl Gathered {
     /// The only backend's own result, when it says everything and nothing of it is hidden.
     pub(super) fn whole_result(&self, host: &VirtualHost, family: Family) -> Option<&[u8]> {
         let is_plain = host.is_single && self.rest.is_empty() && self.missing.is_empty();
-        let backend = host.backends.first().filter(|_| is_plain)?;
+        let has_own = family == Family::Tools && !host.declared.leaves_alone();
+        let backend = host.backends.first().filter(|_| is_plain && !has_own)?;
         backend.shows_all_of(family).then_some(())?;
         self.whole.as_deref()
     }
