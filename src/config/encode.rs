@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_keeps_somebody_out_is_never_ignored() {
-        let encode = |host: serde_json::Value| {
+        let encode = |host: Value| {
             let value = serde_json::json!({"virtual_hosts": {"v": host}});
             rmp_serde::to_vec_named(&value).unwrap()
         };
