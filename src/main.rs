@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: shards::heap::Counted<mimalloc::MiMalloc> =
-    shards::heap::Counted(mimalloc::MiMalloc);
+static ALLOCATOR: shards::heap::Counted<shards::heap::Mimalloc> =
+    shards::heap::Counted(shards::heap::Mimalloc);
 
 fn main() -> ExitCode {
     shardgate::command::run(std::env::args_os())

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: shards::heap::Mimalloc = shards::heap::Mimalloc;
 
 fn main() -> ExitCode {
     bench::cli::main(std::env::args_os())

@@ -72,12 +72,12 @@ pub fn pin(cpu: usize) -> bool {
     cpu < CPUS_MAX && core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
 }
 
-/// Lets the calling thread, and those it starts from now on, run only when nothing else wants their
-/// core (SCHED_IDLE); false when the system refuses. There may be no way back without privileges.
-pub fn run_when_idle() -> bool {
+/// Lets the calling thread, and those it starts from now on, wait for their turn when they wake,
+/// instead of taking the core from whoever runs (SCHED_BATCH); false when the system refuses.
+pub fn wake_without_preempting() -> bool {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: one valid struct, which is read only; 0 is the calling thread.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) == 0 }
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) == 0 }
 }
 
 /// The kernel's number of the calling thread, as `/proc/self/task` has it.

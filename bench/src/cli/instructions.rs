@@ -25,8 +25,8 @@ What is counted:
   Instructions of the gateway's process outside the kernel, for one call, by valgrind's callgrind. The
   gateway runs twice for each input, with calls that differ in number alone; the figure is the
   difference of its instructions by that of its calls, so starting and ending it fall out. Client and
-  backend run on the same core, only when the gateway sleeps: the count is the same on an idle and on
-  a busy machine, to about a hundredth.
+  backend run on the same core, when the gateway sleeps: the count is the same on an idle and on a
+  busy machine, to about a hundredth.
 
 Inputs:
   json200     a JSON reply of 200 bytes

@@ -18,15 +18,15 @@ const SESSIONS_MAX: usize = 200;
 /// How far a reply's size may be off: the gateway puts ids of its own length in.
 const BYTES_TOLERANCE: usize = 32;
 
-/// Runs `work` in a thread on core `cpu` that has it only when nothing else wants it. Threads
-/// started by `work` are like that too.
-pub(super) fn when_idle<T: Send>(cpu: usize, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+/// Runs `work` in a thread on core `cpu` that never takes it from a thread that runs. Threads started
+/// by `work` are like that too.
+pub(super) fn politely<T: Send>(cpu: usize, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let working = scope.spawn(|| {
             if !topology::pin(cpu) {
                 return Err(io::Error::other(format!("cannot pin to core {cpu}")));
             }
-            if !topology::run_when_idle() {
+            if !topology::wake_without_preempting() {
                 return Err(io::Error::other("cannot step back behind other threads"));
             }
             Ok(work())
