@@ -8,7 +8,7 @@ use std::{
     cell::{Cell, RefCell},
     rc::Rc,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use shards::{ShardId, deadline::now_ms, notify::Event};
@@ -27,6 +27,8 @@ pub struct KeyQuestion {
     pub shard: ShardId,
     /// Index of the issuer.
     pub issuer: usize,
+    /// When it was asked: what is told of the issuer after that is the answer.
+    pub asked: Instant,
 }
 
 /// What the control thread tells of an issuer.
@@ -138,6 +140,7 @@ impl Issuers {
         let is_taken = (self.ask)(KeyQuestion {
             shard: self.shard,
             issuer,
+            asked: Instant::now(),
         });
         let answered = Rc::new(Event::default());
         is_taken.then(|| {

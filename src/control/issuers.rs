@@ -116,6 +116,8 @@ struct Standing {
     set: Option<Arc<KeySet>>,
     /// When its keys were fetched last.
     fetched: Option<Instant>,
+    /// When the shards were told last that looking for keys is done.
+    told: Option<Instant>,
     /// When they are to be fetched, the next time if that is under way.
     due: Instant,
     is_fetching: bool,
@@ -130,6 +132,7 @@ pub(super) async fn run(view: View, mut issuers: Issuers, mut reload: broadcast:
     let standing = (0..issuers.keys.len()).map(|_| Standing {
         set: None,
         fetched: None,
+        told: None,
         due: now,
         is_fetching: false,
         failures: 0,
@@ -229,6 +232,7 @@ impl Keeper {
         };
         let name = &*numbers.issuer;
         standing.is_fetching = false;
+        standing.told = Some(now);
         match outcome {
             Ok(fetched) => {
                 let age = fetched.age_max.unwrap_or(AGE_UNSAID);
@@ -279,8 +283,9 @@ impl Keeper {
         let Some(standing) = self.standing.get_mut(question.issuer) else {
             return;
         };
-        if standing.is_fetching {
-            // All shards are told when it is done.
+        // All shards are told when it is done; a question may also cross with that.
+        let is_answered = |told: Instant| question.asked < told.into_std();
+        if standing.is_fetching || standing.told.is_some_and(is_answered) {
             return;
         }
         if standing.pace.may(now) {
