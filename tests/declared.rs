@@ -27,6 +27,8 @@ mod openapi;
 mod requests;
 #[path = "declared/results.rs"]
 mod results;
+#[path = "declared/stateless.rs"]
+mod stateless;
 
 use serde_json::{Value, json};
 use support::{Asked, Backend, HOST, McpClient, Plan, Response, Wire};
