@@ -10,6 +10,9 @@
 #[path = "support/process.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod process;
+#[path = "support/redis.rs"]
+#[allow(dead_code, reason = "only a plain server is needed here")]
+mod redis;
 #[path = "support/support.rs"]
 mod support;
 
@@ -17,6 +20,8 @@ mod support;
 mod access;
 #[path = "declared/backends.rs"]
 mod backends;
+#[path = "declared/redis.rs"]
+mod from_redis;
 #[path = "declared/guard.rs"]
 mod guard;
 #[path = "declared/load.rs"]
@@ -27,6 +32,8 @@ mod openapi;
 mod requests;
 #[path = "declared/results.rs"]
 mod results;
+#[path = "declared/stateless.rs"]
+mod stateless;
 
 use serde_json::{Value, json};
 use support::{Asked, Backend, HOST, McpClient, Plan, Response, Wire};
