@@ -5,8 +5,6 @@
     reason = "sampling and roots are deprecated from 2026-07-28 on, yet still asked for"
 )]
 
-use std::sync::Arc;
-
 use rmcp::{
     ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient,
     model::{
@@ -27,8 +25,10 @@ use crate::{eras::Era, support::PATIENCE};
 const OFFERS: &str = include_str!("../peers/visit.json");
 
 /// A client that remembers the progress it was told, and answers as `tour.mjs` does.
-#[derive(Clone)]
-struct Visitor(Arc<watch::Sender<Vec<f64>>>);
+struct Visitor(watch::Sender<Vec<f64>>);
+
+/// It, connected.
+type Met = RunningService<RoleClient, Visitor>;
 
 /// A message in the words of the wire.
 fn from<T: DeserializeOwned>(value: Value) -> T {
@@ -87,30 +87,25 @@ impl ClientHandler for Visitor {
 /// Lists, calls with progress, reads and gets at the places of `at`, `NAME=PREFIX,...`, behind one
 /// endpoint.
 pub(crate) fn visit(era: Era, url: &str, at: &str) {
-    go(era, url, at, false);
+    go(era, url, at, visit_at);
 }
 
 /// Calls the tools there that ask the client.
 pub(crate) fn answer(era: Era, url: &str, at: &str) {
-    go(era, url, at, true);
+    go(era, url, at, answer_at);
 }
 
-fn go(era: Era, url: &str, at: &str, is_asked: bool) {
+fn go(era: Era, url: &str, at: &str, at_one: impl AsyncFn(&Met, &Value, &str)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let all = async {
-        let visitor = Visitor(Arc::new(watch::Sender::new(Vec::new())));
-        let client = meet(&visitor, era, url).await;
+        let client = meet(era, url).await;
         let offers: Value = serde_json::from_str(OFFERS).unwrap();
         for place in at.split(',') {
             let (name, prefix) = place.split_once('=').unwrap();
-            if is_asked {
-                answer_at(&client, &offers[name], prefix).await;
-            } else {
-                visit_at(&client, &visitor, &offers[name], prefix).await;
-            }
+            at_one(&client, &offers[name], prefix).await;
         }
         client.cancel().await.unwrap();
     };
@@ -118,7 +113,7 @@ fn go(era: Era, url: &str, at: &str, is_asked: bool) {
     runtime.block_on(in_time).expect("it ends in time");
 }
 
-async fn meet(visitor: &Visitor, era: Era, url: &str) -> RunningService<RoleClient, Visitor> {
+async fn meet(era: Era, url: &str) -> Met {
     let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
     let lifecycle = match era {
         Era::Legacy => ClientLifecycleMode::Initialize,
@@ -129,11 +124,14 @@ async fn meet(visitor: &Visitor, era: Era, url: &str) -> RunningService<RoleClie
         Era::Modern => ClientLifecycleMode::Discover { preferred_versions },
     };
     let transport = StreamableHttpClientTransport::from_uri(url);
-    let met = visitor.clone().serve_with_lifecycle(transport, lifecycle);
-    met.await.unwrap()
+    let visitor = Visitor(watch::Sender::new(Vec::new()));
+    visitor
+        .serve_with_lifecycle(transport, lifecycle)
+        .await
+        .unwrap()
 }
 
-async fn answer_at(client: &RunningService<RoleClient, Visitor>, offer: &Value, prefix: &str) {
+async fn answer_at(client: &Met, offer: &Value, prefix: &str) {
     for asking in offer["asking"].as_array().unwrap() {
         let tool = format!("{prefix}{}", asking["tool"].as_str().unwrap());
         let arguments = asking["arguments"].as_object().unwrap().clone();
@@ -145,14 +143,10 @@ async fn answer_at(client: &RunningService<RoleClient, Visitor>, offer: &Value, 
     }
 }
 
-async fn visit_at(
-    client: &RunningService<RoleClient, Visitor>,
-    visitor: &Visitor,
-    offer: &Value,
-    prefix: &str,
-) {
+async fn visit_at(client: &Met, offer: &Value, prefix: &str) {
     let exposed = |kind: &str| format!("{prefix}{}", offer[kind].as_str().unwrap());
     let (tool, uri, prompt) = (exposed("tool"), exposed("resource"), exposed("prompt"));
+    let visitor = client.service();
     let mut heard = visitor.0.subscribe();
 
     let tools = client.list_all_tools().await.unwrap();
