@@ -146,8 +146,8 @@ fn drive_every_way(client: Client) {
     go_every_way(&WAYS, |era, url, at| drive(client, "visit", era, url, at));
 }
 
-/// Goes the ways on which tools can ask the client, and calls some that do. A session with a backend
-/// that has both ends at the older revisions, where this server does not ask.
+/// Goes the ways on which tools can ask the client, and calls some that do. Where a session meets a
+/// backend that has both profiles it is served by the older ones, where this server does not ask.
 fn answer_every_way(answer: impl Fn(Era, &str, &str)) {
     let asked = |(era, host, _): &&(Era, Host, bool)| {
         host.name != "mixed" && (*era != Era::Legacy || host.name == "modern")
