@@ -1,11 +1,5 @@
 //! How the gateway finds out what a backend without sessions can do.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test stops at the first surprise"
-)]
-
 #[path = "support/support.rs"]
 mod support;
 

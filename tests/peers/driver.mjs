@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 
 import * as touring from './tour.mjs';
-import { placesOf, visit } from './visit.mjs';
+import { answer, placesOf, visit } from './visit.mjs';
 
 /** Folder that scripts/peers fills; the same rule as there. */
 export const peersHome = join(
@@ -23,7 +23,7 @@ export const peersHome = join(
 /** `require` that finds the packages of scripts/peers, which live outside the tree. */
 export const peerRequire = createRequire(join(peersHome, 'package.json'));
 
-const modes = ['counter', 'list', 'echo', 'back-to-back', 'tour', 'visit'];
+const modes = ['counter', 'list', 'echo', 'back-to-back', 'tour', 'visit', 'asked'];
 const eras = ['legacy', 'auto', 'modern'];
 
 /** The command line; the same options for every driver. */
@@ -242,11 +242,14 @@ async function exercise(report, options, session, index) {
         );
         return;
     }
-    if (options.mode === 'visit') {
+    if (options.mode === 'visit' || options.mode === 'asked') {
         await inParallel(options.calls, options.inFlight, (call) =>
-            attempt(`session ${index} visit ${call}`, async () => {
+            attempt(`session ${index} ${options.mode} ${call}`, async () => {
                 const { client, callTool } = session;
-                for (const place of options.places) await visit(client, callTool, place);
+                for (const place of options.places) {
+                    if (options.mode === 'visit') await visit(client, callTool, place);
+                    else await answer(callTool, place);
+                }
                 report.calls += 1;
             }),
         );
@@ -283,10 +286,12 @@ async function exercise(report, options, session, index) {
     );
 }
 
-/** What a client can be asked for and told; nothing, unless it is on tour. */
+/** What a client can be asked for and told; nothing, unless the mode is about that. */
 function abilities(options) {
     const updates = new EventEmitter();
-    if (options.mode !== 'tour') return { updates, capabilities: {}, requests: {}, notifications: {} };
+    if (options.mode !== 'tour' && options.mode !== 'asked') {
+        return { updates, capabilities: {}, requests: {}, notifications: {} };
+    }
     const { capabilities, requests } = touring;
     const notifications = {
         'notifications/resources/updated': ({ params }) => {

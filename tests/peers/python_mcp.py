@@ -228,11 +228,11 @@ class Run:
         await self.lanes(self.options.calls, self.options.in_flight, f"{where} tour", call)
 
     async def visit(self, client: Client, where: str) -> None:
-        """Mode visit: lists, calls with progress, reads and gets at every place."""
+        """Modes visit and asked: at every place."""
 
         async def call(_index: int) -> None:
             for place in places_of(self.options.at):
-                await place.visit(client)
+                await (place.visit if self.options.mode == "visit" else place.answer)(client)
             self.report["calls"] += 1
 
         await self.lanes(self.options.calls, self.options.in_flight, f"{where} visit", call)
@@ -245,10 +245,11 @@ class Run:
             "echo": self.echo,
             "back-to-back": self.echo,
             "visit": self.visit,
+            "asked": self.visit,
         }
         async with self.http_client() as http_client:
             transport = streamable_http_client(self.options.url, http_client=http_client)
-            tour = Tour() if self.options.mode == "tour" else None
+            tour = Tour() if self.options.mode in ("tour", "asked") else None
             client = Client(
                 transport,
                 mode=ERAS[self.options.era],
@@ -257,7 +258,7 @@ class Run:
             )
             async with client:
                 self.report["sessions"] += 1
-                if tour:
+                if tour and self.options.mode == "tour":
                     await self.tour(client, tour, f"session {index}")
                 else:
                     await modes[self.options.mode](client, f"session {index}")
@@ -308,7 +309,7 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", required=True)
     parser.add_argument("--token")
-    modes = ["counter", "list", "echo", "back-to-back", "tour", "visit"]
+    modes = ["counter", "list", "echo", "back-to-back", "tour", "visit", "asked"]
     parser.add_argument("--mode", default="counter", choices=modes)
     parser.add_argument("--era", default="legacy", choices=list(ERAS))
     parser.add_argument("--sessions", type=count, default=1)

@@ -4,6 +4,9 @@
 /** Capabilities of a client on tour. */
 export const capabilities = { roots: { listChanged: true }, sampling: {}, elicitation: {} };
 
+/** What the user fills in, whatever a server calls it. */
+const answers = { name: 'Ann Tour', color: 'blue' };
+
 /** Answers to what servers ask; the question is in the answer. */
 export const requests = {
     'roots/list': () => ({ roots: [{ uri: 'file:///tour', name: 'tour' }] }),
@@ -12,7 +15,7 @@ export const requests = {
         content: { type: 'text', text: `heard: ${firstBlock(params.messages[0]).text}` },
         model: 'tour',
     }),
-    'elicitation/create': () => ({ action: 'accept', content: { name: 'Ann Tour' } }),
+    'elicitation/create': () => ({ action: 'accept', content: answers }),
 };
 
 /** The content of a message: one block, or a list of them. */

@@ -6,6 +6,9 @@ from typing import Any
 
 from mcp import Client, types
 
+# What the user fills in, whatever a server calls it.
+ANSWERS = {"name": "Ann Tour", "color": "blue"}
+
 
 class Tour:
     """A client's answers to what servers ask, and what it was told."""
@@ -32,7 +35,7 @@ class Tour:
 
     async def elicit(self, _context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
         """Always accepts."""
-        return types.ElicitResult(action="accept", content={"name": "Ann Tour"})
+        return types.ElicitResult(action="accept", content=ANSWERS)
 
     async def roots(self, _context: Any) -> types.ListRootsResult:
         """One root."""

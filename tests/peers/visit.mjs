@@ -1,6 +1,6 @@
 // What `--mode visit` does at each of the servers behind one endpoint: lists everything, calls a
-// tool that reports progress, reads a resource and gets a prompt. `visit.json` says what a server
-// has to offer. Anything unexpected throws.
+// tool that reports progress, reads a resource and gets a prompt; and what `--mode asked` does: calls
+// tools that ask the client. `visit.json` says what a server has to offer. Anything unexpected throws.
 
 import { readFileSync } from 'node:fs';
 
@@ -13,9 +13,10 @@ export function placesOf(text) {
         const server = servers[name];
         if (!server) throw new Error(`--at names a server that is not in visit.json: ${name}`);
         const exposed = (own) => prefix + own;
-        const { tool, resource, prompt } = server;
+        const { tool, resource, prompt, asking } = server;
         const names = { tool: exposed(tool), resource: exposed(resource), prompt: exposed(prompt) };
-        return { ...server, ...names };
+        const askers = asking.map((one) => ({ ...one, tool: exposed(one.tool) }));
+        return { ...server, ...names, asking: askers };
     });
 }
 
@@ -51,4 +52,12 @@ export async function visit(client, callTool, place) {
     const { contents } = await client.readResource({ uri: place.resource });
     const prompted = await client.getPrompt({ name: place.prompt });
     check(place, { tools, resources, prompts, called, contents, prompted });
+}
+
+/** Calls the tools at `place` that ask the client, whose answers are those of `tour.mjs`. */
+export async function answer(callTool, place) {
+    for (const { tool, arguments: input, says } of place.asking) {
+        const text = textOf(await callTool(tool, input));
+        for (const part of says) expect(text.includes(part), `${tool} says ${text}`);
+    }
 }

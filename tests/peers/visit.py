@@ -1,4 +1,4 @@
-"""What `--mode visit` does at each of the servers behind one endpoint; the same as visit.mjs."""
+"""What `--mode visit` and `asked` do at each server behind one endpoint; the same as visit.mjs."""
 
 import json
 from pathlib import Path
@@ -48,6 +48,14 @@ class Place:
         expect(str(read.contents[0].uri) == uri and read.contents[0].text, read)
         prompted = await client.get_prompt(prompt)
         expect(prompted.messages[0].content.text == self.offer["message"], prompted)
+
+    async def answer(self, client: Client) -> None:
+        """Calls the tools that ask the client, whose answers are those of `tour.py`."""
+        for asking in self.offer["asking"]:
+            called = await client.call_tool(f"{self.prefix}{asking['tool']}", asking["arguments"])
+            text = "\n".join(getattr(block, "text", "") for block in called.content)
+            if not all(part in text for part in asking["says"]):
+                raise RuntimeError(f"not as it should be: {asking['tool']} says {text}")
 
 
 def places_of(text: str) -> list[Place]:

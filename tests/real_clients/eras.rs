@@ -90,7 +90,10 @@ fn document(modern: &str, legacy: &str) -> Value {
 }
 
 /// Goes every way with `visit(era, url, at)`, which sends one client or several.
-fn go_every_way(visit: impl Fn(Era, &str, &str)) {
+fn go_every_way<'a>(
+    ways: impl IntoIterator<Item = &'a (Era, Host, bool)>,
+    visit: impl Fn(Era, &str, &str),
+) {
     let everything = EVERYTHING.get(|| vec![Server::everything()]);
     let modern = fixture::Running::start().unwrap();
     let stage = Stage::start(Plan::document(document(&modern.url, &everything[0].url)));
@@ -103,7 +106,7 @@ fn go_every_way(visit: impl Fn(Era, &str, &str)) {
         ]
     };
     let mut before = counted();
-    for (era, host, with_sessions) in WAYS {
+    for &(era, ref host, with_sessions) in ways {
         let url = format!("http://{}/servers/{}/mcp", stage.address(), host.name);
         visit(era, &url, host.at);
         let after = counted();
@@ -128,17 +131,28 @@ fn go_every_way(visit: impl Fn(Era, &str, &str)) {
     stage.end();
 }
 
+fn drive(client: Client, mode: &str, era: Era, url: &str, at: &str) {
+    let era = match era {
+        Era::Legacy => "legacy",
+        Era::Auto => "auto",
+        Era::Modern => "modern",
+    };
+    let mut options = vec!["--mode", mode, "--era", era, "--at", at];
+    options.extend(["--sessions", "1", "--calls", "1"]);
+    drive_well(client, url, None, &options);
+}
+
 fn drive_every_way(client: Client) {
-    go_every_way(|era, url, at| {
-        let era = match era {
-            Era::Legacy => "legacy",
-            Era::Auto => "auto",
-            Era::Modern => "modern",
-        };
-        let mut options = vec!["--mode", "visit", "--era", era, "--at", at];
-        options.extend(["--sessions", "1", "--calls", "1"]);
-        drive_well(client, url, None, &options);
-    });
+    go_every_way(&WAYS, |era, url, at| drive(client, "visit", era, url, at));
+}
+
+/// Goes the ways on which tools can ask the client, and calls some that do. Where a session meets a
+/// backend that has both profiles it is served by the older ones, where this server does not ask.
+fn answer_every_way(answer: impl Fn(Era, &str, &str)) {
+    let asked = |(era, host, _): &&(Era, Host, bool)| {
+        host.name != "mixed" && (*era != Era::Legacy || host.name == "modern")
+    };
+    go_every_way(WAYS.iter().filter(asked), answer);
 }
 
 #[test]
@@ -158,5 +172,20 @@ fn the_inspector_meets_servers_of_both_eras() {
 
 #[test]
 fn rmcp_meets_servers_of_both_eras() {
-    go_every_way(rmcp_client::visit);
+    go_every_way(&WAYS, rmcp_client::visit);
+}
+
+#[test]
+fn client2_answers_servers_of_both_eras() {
+    answer_every_way(|era, url, at| drive(Client::Client2, "asked", era, url, at));
+}
+
+#[test]
+fn python_answers_servers_of_both_eras() {
+    answer_every_way(|era, url, at| drive(Client::Python, "asked", era, url, at));
+}
+
+#[test]
+fn rmcp_answers_servers_of_both_eras() {
+    answer_every_way(rmcp_client::answer);
 }
