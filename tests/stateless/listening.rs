@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::{
     assert_refused,
     support::{
-        Backend, Connection, EventStream, Gateway, LAYOUTS, Layout, ModernClient, Plan, Speaker,
-        event, eventually, request,
+        Backend, Connection, EventStream, Gateway, LAYOUTS, Layout, ModernClient, PATIENCE, Plan,
+        Speaker, event, eventually, find, request,
     },
     text_of,
 };
@@ -324,14 +324,14 @@ fn a_silent_stream_is_kept_alive() {
     }
 }
 
-fn one_each(house: &House) -> Gateway {
+fn one_each(house: &House, write: Duration) -> Gateway {
     let host = json!({"virtual_hosts": {"main": {"backends": {"a": {"name": "a", "url": house.backend.url()}}}}});
     Plan::document(json!({"users": {"*": host}}))
         .layout(Layout::One)
         .with_tokens()
-        .settings(|settings| {
+        .settings(move |settings| {
             settings.protocols.subscriptions_per_principal_max = 1;
-            settings.timeouts.write = Duration::from_millis(500);
+            settings.timeouts.write = write;
         })
         .start()
 }
@@ -352,7 +352,7 @@ fn is_let_in(gateway: &Gateway, subject: &str) -> Option<EventStream> {
 #[test]
 fn a_listener_that_leaves_frees_its_place_and_its_streams() {
     let house = House::new("a");
-    let gateway = one_each(&house);
+    let gateway = one_each(&house, PATIENCE);
     for round in 1..=3 {
         let mut stream = eventually("a place", || is_let_in(&gateway, "alice"));
         acknowledged(&mut stream);
@@ -369,28 +369,57 @@ fn a_listener_that_leaves_frees_its_place_and_its_streams() {
     });
 }
 
-#[test]
-fn a_listener_that_does_not_read_is_given_up_and_others_hear_all() {
-    let house = House::new("a");
-    let gateway = one_each(&house);
-    let filter = r#"{"resourceSubscriptions":["x:1"]}"#;
+/// A listener of the subject `slow` that reads its head and no more, and is told more than all
+/// buffers on the way hold.
+fn overwhelmed(house: &House, gateway: &Gateway) -> Connection {
     let token = gateway.token("slow");
-    let slow = ModernClient::of(&gateway, "main", Some(&token));
+    let slow = ModernClient::of(gateway, "main", Some(&token));
     let mut connection = Connection::open_narrow(gateway.address);
-    connection.send(slow.listen_request("1", filter).bytes());
+    let ask = slow.listen_request("1", r#"{"resourceSubscriptions":["x:1"]}"#);
+    connection.send(ask.bytes());
     assert_eq!(connection.read_head().status, 200);
     house.speaker.await_listeners(1);
-    // What it does not read is more than all buffers on the way hold.
-    let long = "y".repeat(16 * 1024);
-    for number in 0..2048 {
-        let params = format!(r#"{{"uri":"x:1/{number}","_meta":{{"y":"{long}"}},"z":"{long}"}}"#);
+    let long = "y".repeat(32 * 1024);
+    for number in 0..1024 {
+        let params = format!(r#"{{"uri":"x:1/{number}","y":"{long}"}}"#);
         house.say("notifications/resources/updated", &params);
     }
+    connection
+}
+
+#[test]
+fn a_listener_that_does_not_read_is_given_up() {
+    let house = House::new("a");
+    let gateway = one_each(&house, Duration::from_millis(500));
+    let _slow = overwhelmed(&house, &gateway);
     drop(eventually("its place is free", || {
         is_let_in(&gateway, "slow")
     }));
-    let other = ModernClient::of(&gateway, "main", Some(&gateway.token("quick")));
-    text_of(&other.again().call("1", "one", "{}"));
+    let token = gateway.token("quick");
+    let mut other = ModernClient::of(&gateway, "main", Some(&token));
+    text_of(&other.call("1", "one", "{}"));
+}
+
+/// What it missed cannot be told, so its stream does not end in words.
+#[test]
+fn a_listener_that_falls_behind_is_cut_off() {
+    let house = House::new("a");
+    let gateway = one_each(&house, PATIENCE);
+    let mut slow = overwhelmed(&house, &gateway);
+    house.speaker.await_said();
+    // It wakes up too late.
+    while slow.fill() {
+        let recent = slow.buffer.len().saturating_sub(64 * 1024);
+        let has_all = find(&slow.buffer[recent..], b"x:1/1023").is_some();
+        assert!(!has_all, "it has heard all");
+    }
+    let heard = String::from_utf8_lossy(&slow.buffer).into_owned();
+    assert!(heard.contains("notifications/subscriptions/acknowledged"));
+    assert!(heard.contains("x:1/0") && !heard.contains("x:1/1023"));
+    assert!(!heard.contains("resultType"));
+    drop(eventually("its place is free", || {
+        is_let_in(&gateway, "slow")
+    }));
 }
 
 #[test]

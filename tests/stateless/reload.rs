@@ -48,8 +48,15 @@ fn a_bad_configuration_keeps_the_last_good_one_and_listeners_hear_nothing() {
     );
     stays(2);
     assert_eq!(client.tool_names(), ["one"]);
-    // The same again says nothing new either.
-    home.write("users.json", &document(&backend, r#"["one"]"#));
+    // Nor is it news for a listener that another virtual host has come.
+    let same = document(&backend, r#"["one"]"#);
+    let other = r#"{"virtual_hosts":{"other":{"backends":{}},"#;
+    home.write("users.json", &same.replace(r#"{"virtual_hosts":{"#, other));
+    let mut elsewhere = ModernClient::at(process.address(), "/servers/other/mcp", None);
+    eventually("the other virtual host", || {
+        (elsewhere.list().text().contains("-32601")).then_some(())
+    });
+    assert_eq!(client.tool_names(), ["one"]);
 
     for tool in ["two", "three"] {
         home.write("users.json", &document(&backend, &format!("[\"{tool}\"]")));

@@ -75,6 +75,16 @@ impl Speaker {
         assert!(!late.timed_out(), "{} of {count} listen", state.listeners);
     }
 
+    /// Waits until all of it has been said.
+    pub fn await_said(&self) {
+        let state = self.state.lock().unwrap();
+        let (state, late) = self
+            .changed
+            .wait_timeout_while(state, PATIENCE, |state| !state.unsaid.is_empty())
+            .unwrap();
+        assert!(!late.timed_out(), "{} are unsaid", state.unsaid.len());
+    }
+
     /// For a script: answers with an event stream and says on it what the test says, until the test
     /// ends it or the other side has left.
     pub fn speak(&self, wire: &mut Wire<'_>) {
@@ -100,7 +110,11 @@ impl Speaker {
                 return;
             }
             if let Some(events) = state.unsaid.pop_front() {
+                let is_last = state.unsaid.is_empty();
                 drop(state);
+                if is_last {
+                    self.changed.notify_all();
+                }
                 wire.send(events);
             } else if state.ends > 0 {
                 state.ends -= 1;
