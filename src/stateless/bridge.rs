@@ -8,7 +8,8 @@ use std::{cell::RefCell, rc::Rc, time::Duration};
 
 use crate::{
     config::compiled::Backend,
-    mcp::{json, version::Version},
+    http::Span,
+    mcp::{edits::Edits, json, version::Version},
     method::initialize::{NewSession, new_session},
     refusal::Refusal,
     request::Caller,
@@ -39,11 +40,28 @@ pub struct Client<'a> {
     pub capabilities: &'a [u8],
 }
 
-/// Whoever asks on the gateway's own account.
-pub const NOBODY: Client<'static> = Client {
+/// The gateway, which asks what there is for all of its clients: some can answer questions.
+pub const GATEWAY: Client<'static> = Client {
     info: None,
-    capabilities: b"{}",
+    capabilities: br#"{"elicitation":{},"sampling":{}}"#,
 };
+
+impl Client<'_> {
+    /// What it can do in a session that lasts for one request. Servers ask for roots at their own
+    /// time, on a stream of their own, which such a session does not have.
+    fn for_one_request(&self) -> Vec<u8> {
+        let whole = Span {
+            start: 0,
+            // A request's body is shorter than 4 GiB.
+            end: self.capabilities.len() as u32,
+        };
+        let mut edits = Edits::default();
+        edits.drop_members(self.capabilities, whole, |name| name == "roots");
+        let mut out = Vec::with_capacity(self.capabilities.len());
+        edits.apply(&mut out, self.capabilities);
+        out
+    }
+}
 
 /// One request's backend session. It ends when this is dropped.
 pub struct Bridged {
@@ -82,7 +100,7 @@ impl Bridged {
                 kind: SessionKind::Bridged,
                 version: Version::V2026_07_28,
                 client_info: client.info,
-                client_capabilities: client.capabilities,
+                client_capabilities: &client.for_one_request(),
             },
         )
         .map_err(BridgeFault::Refused)?;
@@ -142,7 +160,7 @@ pub async fn capabilities(
     caller: &Caller<'_>,
     index: usize,
 ) -> Result<Rc<OpenBackend>, CallFault> {
-    let bridged = Bridged::open(shard, caller, index, NOBODY).await;
+    let bridged = Bridged::open(shard, caller, index, GATEWAY).await;
     let bridged = bridged.map_err(|fault| match fault {
         BridgeFault::Backend(fault) => fault,
         BridgeFault::TooMany | BridgeFault::Refused(_) => CallFault::Busy,

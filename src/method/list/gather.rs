@@ -17,7 +17,7 @@ use crate::{
         state::{OpenBackend, SessionKind},
     },
     shard_state::ShardState,
-    stateless::bridge::{BridgeFault, Bridged, NOBODY},
+    stateless::bridge::{BridgeFault, Bridged, GATEWAY},
     upstream::{
         CallFault, FromClient,
         exchange::{Manner, Repeat},
@@ -338,7 +338,7 @@ impl Lister<'_, '_> {
             return Ok(None);
         }
         if bridged.is_none() {
-            let opened = Bridged::open(self.shard, self.caller, index, NOBODY).await;
+            let opened = Bridged::open(self.shard, self.caller, index, GATEWAY).await;
             *bridged = Some(opened.map_err(|fault| match fault {
                 BridgeFault::Backend(fault) => fault,
                 BridgeFault::TooMany | BridgeFault::Refused(_) => CallFault::Busy,
