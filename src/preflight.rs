@@ -9,7 +9,7 @@ use crate::{
         json,
         version::{self, STATELESS, Version},
     },
-    refusal::{Answer, Refusal},
+    refusal::Refusal,
     reply::Reply,
     request::{Request, gone_is_fine},
     session::Session,
@@ -26,17 +26,25 @@ pub async fn answer(
     if request.head.origin.is_none() || request.head.access_control_request_method.is_none() {
         return Err(not_a_method(protocols, request));
     }
-    let answer = Answer {
-        status: 204,
-        content_type: "",
-        body: Vec::new(),
-        headers: "access-control-allow-methods: GET, POST, DELETE, OPTIONS\r\n\
-                  access-control-allow-headers: content-type, authorization, accept, \
-                  mcp-session-id, mcp-protocol-version, last-event-id, mcp-method, mcp-name\r\n\
-                  access-control-max-age: 600\r\n",
-        must_close: false,
-    };
-    gone_is_fine(reply.answer(answer).await)
+    let mut out = Vec::with_capacity(640);
+    reply.head(&mut out, 204);
+    out.extend_from_slice(
+        b"access-control-allow-methods: GET, POST, DELETE, OPTIONS\r\n\
+          access-control-allow-headers: content-type, authorization, accept, \
+          mcp-session-id, mcp-protocol-version, last-event-id, mcp-method, mcp-name",
+    );
+    // Which arguments are mirrored is up to the tools: no list can name them all.
+    let requested = request.field(request.head.access_control_request_headers);
+    for name in requested.unwrap_or_default().split(|byte| *byte == b',') {
+        let name = name.trim_ascii();
+        if is_param_header(name) && name.iter().all(u8::is_ascii_graphic) {
+            out.extend_from_slice(b", ");
+            out.extend_from_slice(name);
+        }
+    }
+    // RFC 9110 section 8.6: no Content-Length in a 204.
+    out.extend_from_slice(b"\r\naccess-control-max-age: 600\r\n\r\n");
+    gone_is_fine(reply.last(out).await.map(drop))
 }
 
 /// Checks the budget of MCP headers (contextforge.md 1.6).
@@ -72,9 +80,12 @@ fn is_mcp_header(name: &[u8]) -> bool {
         || is("mcp-name")
         || is("mcp-protocol-version")
         || is("mcp-session-id")
-        || name
-            .get(..10)
-            .is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"mcp-param-"))
+        || is_param_header(name)
+}
+
+fn is_param_header(name: &[u8]) -> bool {
+    name.get(..10)
+        .is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"mcp-param-"))
 }
 
 /// Checks `Accept` and `Content-Type` of a POST (mcp.md 1.2). Both types must be named somewhere in

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Plan, api, api_of, merge, plan_of,
-    support::{Backend, Gate, Gateway, HOST, ModernClient, eventually},
+    support::{Backend, Gate, Gateway, HOST, LAYOUTS, ModernClient, eventually},
     tool,
 };
 
@@ -107,6 +107,50 @@ fn calls_need_no_session_and_give_values_of_any_kind() {
     assert_eq!(refused(&unknown), (200, -32602, Value::Null));
     assert_eq!(api.seen().len(), 3);
     assert_eq!(gateway.metric("shardgate_sessions_opened_total"), 0);
+}
+
+#[test]
+fn an_api_sees_no_difference_between_clients_with_sessions_and_without() {
+    for layout in LAYOUTS {
+        let api = api_of("{}");
+        let schema =
+            json!({"type": "object", "properties": {"pin": {"type": "string", "x-mask": true}}});
+        let declared = json!({"method": "POST", "inputSchema": schema});
+        let gateway = plan_of(json!([tool("t", &api, declared)]))
+            .layout(layout)
+            .start();
+        let arguments = r#"{"n": 1.50, "pin": "canary"}"#;
+        let mut client = ModernClient::new(&gateway);
+        let ask = client
+            .call_request("1", "t", arguments)
+            .header("cookie", "canary=1");
+        assert_eq!(
+            result_of(&client.connection.ask(&ask))["structuredContent"],
+            json!({})
+        );
+        let mut session = crate::McpClient::open(&gateway);
+        let ask = session.request(crate::support::call_body("1", "t", arguments));
+        let response = session.connection.ask(&ask.header("cookie", "canary=1"));
+        assert_eq!(response.result()["structuredContent"], json!({}));
+        let told: Vec<String> = api
+            .seen()
+            .iter()
+            .map(|asked| {
+                format!(
+                    "{} {} {:?} {}",
+                    asked.method,
+                    asked.target,
+                    asked.headers,
+                    asked.text()
+                )
+            })
+            .collect();
+        assert_eq!(told.len(), 2);
+        assert_eq!(told[0], told[1]);
+        for other in ["canary", "mcp-"] {
+            assert!(!told[0].contains(other), "{}", told[0]);
+        }
+    }
 }
 
 #[test]

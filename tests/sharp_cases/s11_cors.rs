@@ -99,6 +99,30 @@ fn s11_a_preflight_is_answered_without_authentication() {
     assert_eq!(backend.seen().len(), 0);
 }
 
+/// Pages may send what their tools have mirrored, whatever it is called, and nothing else more.
+#[test]
+fn s11_headers_of_arguments_are_allowed_by_the_names_that_are_asked_for() {
+    let backend = Backend::start("a", &["one"]);
+    let gateway = started(&backend, Layout::One);
+    let asked = "mcp-param-region, x-other,MCP-Param-N,mcp-param,cookie";
+    let ask = preflight("/mcp", "POST", LISTED).with("access-control-request-headers", asked);
+    let response = gateway.connect().ask(&ask);
+    assert_eq!(response.status, 204);
+    let allowed = words(response.header("access-control-allow-headers").unwrap());
+    for (name, is_allowed) in [
+        ("mcp-param-region", true),
+        ("mcp-param-n", true),
+        ("mcp-name", true),
+        ("x-other", false),
+        ("mcp-param", false),
+        ("cookie", false),
+    ] {
+        assert_eq!(allowed.contains(&name.to_owned()), is_allowed, "{name}");
+    }
+    let ask = ask.with("origin", EVIL);
+    assert_eq!(gateway.connect().ask(&ask).status, 403);
+}
+
 #[test]
 fn s11_every_answer_can_be_read_by_an_allowed_page() {
     for layout in LAYOUTS {
