@@ -51,11 +51,12 @@ pub async fn answer(
 pub fn check_header_budget(limits: &Limits, request: &Request) -> Result<(), Refusal> {
     let (mut count, mut total_bytes) = (0, 0);
     let head = &request.head;
-    // Most requests have none but the two we know, which the head's own limit bounds.
-    if head.mcp_method.is_none()
-        && head.mcp_name.is_none()
-        && head.len <= limits.standard_header_value_bytes_max
-    {
+    // Most requests have none but the two we know, which the head's own limit bounds; and a head
+    // that is smaller than each budget keeps them, whatever it holds.
+    let is_plain = head.mcp_method.is_none() && head.mcp_name.is_none();
+    let is_small = head.header_count <= limits.standard_header_count_max
+        && head.len <= limits.standard_header_total_bytes_max;
+    if (is_plain || is_small) && head.len <= limits.standard_header_value_bytes_max {
         return Ok(());
     }
     for (name, value) in headers(request.head_bytes()) {

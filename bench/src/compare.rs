@@ -10,10 +10,11 @@ mod outcome;
 mod shards;
 mod size;
 mod speed;
+mod stateless;
 
 use std::{collections::BTreeSet, fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use loadgen::{backend::BackendFault, run::Pattern};
+use loadgen::{backend::BackendFault, era::Era, run::Pattern};
 
 use crate::{
     contestant::{Absence, Backends, Case, Contestant, GatewayPlan, Peer},
@@ -75,6 +76,7 @@ pub fn compare(options: CompareOptions) -> Result<Outcome, CompareFault> {
         bench.speed();
         bench.shards();
         bench.list();
+        bench.stateless();
         bench.size();
     })
 }
@@ -192,6 +194,7 @@ impl Bench {
         let duration = Duration::try_from_secs_f64(self.options.seconds).unwrap_or_default();
         Load {
             case,
+            era: Era::default(),
             connections,
             sessions: None,
             pattern,

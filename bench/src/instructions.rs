@@ -38,11 +38,19 @@ pub enum Input {
     /// A JSON reply of 200 bytes for a session that the other of two shards owns; both shards'
     /// instructions count.
     Forwarded,
+    /// A JSON reply of 200 bytes to a call that belongs to no session.
+    Stateless,
 }
 
 impl Input {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Small, Self::Large, Self::Progress, Self::Forwarded];
+    pub const ALL: [Self; 5] = [
+        Self::Small,
+        Self::Large,
+        Self::Progress,
+        Self::Forwarded,
+        Self::Stateless,
+    ];
 
     /// Name in the budget and in tables.
     pub fn name(self) -> &'static str {
@@ -51,6 +59,7 @@ impl Input {
             Self::Large => "json16k",
             Self::Progress => "progress",
             Self::Forwarded => "forwarded",
+            Self::Stateless => "stateless",
         }
     }
 
@@ -61,7 +70,7 @@ impl Input {
 
     fn case(self) -> Case {
         match self {
-            Self::Small | Self::Forwarded => Case::Small,
+            Self::Small | Self::Forwarded | Self::Stateless => Case::Small,
             Self::Large => Case::Large,
             Self::Progress => Case::Progress,
         }

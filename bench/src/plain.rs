@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use loadgen::era::STATELESS_REVISION;
+
 /// Time limit of every read and write.
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -76,6 +78,28 @@ impl Endpoint {
         let mut stream = connect(self.address)?;
         self.ask(&mut stream, session, "ping")?;
         Ok(stream)
+    }
+
+    /// A new connection for requests that need no session.
+    pub fn connect(&self) -> io::Result<TcpStream> {
+        connect(self.address)
+    }
+
+    /// One stateless request (mcp.md 2.1) for what `name` says, its message given; the body of the
+    /// reply.
+    pub fn call_stateless(
+        &self,
+        stream: &mut TcpStream,
+        method: &str,
+        name: &str,
+        body: &str,
+    ) -> io::Result<Vec<u8>> {
+        let headers = format!(
+            "mcp-protocol-version: {STATELESS_REVISION}\r\nmcp-method: {method}\r\n\
+             mcp-name: {name}\r\n"
+        );
+        let reply = self.exchange(stream, &headers, body)?;
+        Ok(reply.body)
     }
 
     /// One request of `session` without parameters.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use loadgen::run::{Check, Pattern, RunFault, RunOptions, start};
+use loadgen::{
+    era::Era,
+    run::{Check, Pattern, RunFault, RunOptions, start},
+};
 
 use crate::{
     contestant::{Case, Contestant},
@@ -19,6 +22,8 @@ const SENT_SHARE_MIN: f64 = 0.99;
 pub struct Load {
     /// What is asked.
     pub case: Case,
+    /// Whether calls belong to sessions.
+    pub era: Era,
     /// Connections.
     pub connections: u32,
     /// Sessions, when they share connections.
@@ -124,6 +129,7 @@ fn attempt(contestant: &Contestant, load: &Load) -> Result<Point, SampleFault> {
     let defaults = RunOptions::default();
     let running = start(RunOptions {
         url: endpoint.url(),
+        era: load.era,
         token: endpoint.token,
         headers: contestant.headers.clone(),
         tool: contestant.tool.clone().unwrap_or(defaults.tool.clone()),
@@ -261,6 +267,7 @@ mod tests {
         let direct = Contestant::direct(&[(Case::Small, backend.address())]);
         let mut load = Load {
             case: Case::Small,
+            era: Era::default(),
             connections: 1,
             sessions: None,
             pattern: Pattern::Sticky,

@@ -101,6 +101,13 @@ pub const TARGETS: &[Target] = &[
         0.10,
     ),
     target(
+        "V12",
+        "CPU of a stateless call / a call in a session",
+        "",
+        1.10,
+        1.00,
+    ),
+    target(
         "V14",
         "CPU per call, 2 shards / 1 shard, sticky",
         "",

@@ -1,4 +1,5 @@
-//! A sample MCP server: legacy streamable HTTP, plain HTTP/1.1, one or more shards.
+//! A sample MCP server: streamable HTTP with sessions and without, plain HTTP/1.1, one or more
+//! shards.
 //!
 //! It is the backend of the bench and of tests, so it is fast (one read, one write per call, no
 //! lock for a session this shard knows), deterministic, and strict about what it is sent. It keeps
@@ -12,6 +13,7 @@ mod dispatch;
 mod extras;
 mod request;
 mod session;
+mod stateless;
 mod stream;
 mod tools;
 
@@ -30,7 +32,7 @@ use shards::{
     notify::Event,
 };
 
-use crate::delay::Delay;
+use crate::{delay::Delay, era::Era};
 pub use conduct::Stall;
 use dispatch::{Dispatcher, Outcome};
 use request::{Parsed, parse};
@@ -99,6 +101,8 @@ pub struct BackendOptions {
     pub cpus: Option<Vec<usize>>,
     /// I/O driver.
     pub driver: DriverChoice,
+    /// The only era served; `None`: both, at the same endpoint.
+    pub era: Option<Era>,
     /// Tools on offer.
     pub kind: BackendKind,
     /// `serverInfo.name`.
@@ -148,6 +152,7 @@ impl Default for BackendOptions {
             shards: 1,
             cpus: None,
             driver: DriverChoice::Auto,
+            era: None,
             kind: BackendKind::default(),
             name: "sample".to_owned(),
             reply: ReplyKind::default(),

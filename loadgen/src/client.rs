@@ -1,4 +1,4 @@
-//! One client: a connection, and the legacy MCP session it speaks in.
+//! One client: a connection, and the session it speaks in or, without one, as whom.
 //!
 //! A `Connection` carries one exchange at a time; a `Session` knows its id and what its next
 //! reply must be. They are apart, so that a session can go over any connection.
@@ -15,7 +15,10 @@ use std::time::{Duration, Instant};
 
 use shards::slots::SlotTable;
 
-use crate::operation::{Mix, Operation};
+use crate::{
+    era::Era,
+    operation::{Mix, Operation},
+};
 pub(crate) use connection::Connection;
 use request::Form;
 pub(crate) use session::Session;
@@ -44,6 +47,9 @@ pub enum CallFault {
     /// `initialize` gave no session id.
     #[error("no session id")]
     NoSession,
+    /// A reply to a client without sessions gives a session id.
+    #[error("a session id that nobody asked for")]
+    SessionGiven,
     /// The reply carries another id.
     #[error("the reply is to another request")]
     WrongId,
@@ -53,6 +59,12 @@ pub enum CallFault {
     /// `isError` is true.
     #[error("the tool failed")]
     ToolError,
+    /// A stateless result that is not complete, or does not say what it is.
+    #[error("the result does not say that it is complete")]
+    WrongResultType,
+    /// A stateless result that does not say how long it may be kept, and by whom.
+    #[error("the result does not say how long it may be kept")]
+    WrongLifetime,
     /// The reply is not of the size expected.
     #[error("the reply has the wrong size")]
     WrongSize,
@@ -74,9 +86,12 @@ impl CallFault {
             Self::Wire => "wire",
             Self::Status(_) => "status",
             Self::NoSession => "no_session",
+            Self::SessionGiven => "session_given",
             Self::WrongId => "wrong_id",
             Self::RpcError => "rpc_error",
             Self::ToolError => "tool_error",
+            Self::WrongResultType => "wrong_result_type",
+            Self::WrongLifetime => "wrong_lifetime",
             Self::WrongSize => "wrong_size",
             Self::WrongContent => "wrong_content",
             Self::WrongSequence => "wrong_sequence",
@@ -87,7 +102,14 @@ impl CallFault {
     pub fn is_wrong(self) -> bool {
         matches!(
             self,
-            Self::Wire | Self::WrongId | Self::WrongSize | Self::WrongContent | Self::WrongSequence
+            Self::Wire
+                | Self::SessionGiven
+                | Self::WrongId
+                | Self::WrongResultType
+                | Self::WrongLifetime
+                | Self::WrongSize
+                | Self::WrongContent
+                | Self::WrongSequence
         )
     }
 
@@ -104,6 +126,7 @@ impl CallFault {
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) target: Target,
+    pub(crate) era: Era,
     pub(crate) forms: Vec<Form>,
     pub(crate) mix: Mix,
     /// Bearer tokens, dealt to the sessions in turn; none: no header.
@@ -117,10 +140,14 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    pub(crate) fn new(target: Target, operations: &[Operation], limit: Duration) -> Self {
+    pub(crate) fn new(target: Target, era: Era, operations: &[Operation], limit: Duration) -> Self {
         Self {
             target,
-            forms: operations.iter().map(Form::new).collect(),
+            era,
+            forms: operations
+                .iter()
+                .map(|operation| Form::new(operation, era))
+                .collect(),
             mix: Mix::new(operations),
             tokens: Vec::new(),
             headers: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::{random::Random, units::parse_bytes};
+use crate::{era::Era, random::Random, units::parse_bytes};
 
 /// A method a caller can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,11 +23,13 @@ pub enum Method {
     ListPrompts,
     /// `prompts/get`.
     GetPrompt,
+    /// `server/discover`.
+    Discover,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Initialize,
         Self::Ping,
         Self::ListTools,
@@ -36,6 +38,7 @@ impl Method {
         Self::ReadResource,
         Self::ListPrompts,
         Self::GetPrompt,
+        Self::Discover,
     ];
 
     /// Its name in messages (mcp.md 3).
@@ -49,7 +52,22 @@ impl Method {
             Self::ReadResource => "resources/read",
             Self::ListPrompts => "prompts/list",
             Self::GetPrompt => "prompts/get",
+            Self::Discover => "server/discover",
         }
+    }
+
+    /// Whether clients of this era have it.
+    pub fn is_of(self, era: Era) -> bool {
+        match self {
+            Self::Initialize | Self::Ping => era == Era::Legacy,
+            Self::Discover => era == Era::Stateless,
+            _ => true,
+        }
+    }
+
+    /// Whether a stateless result must say how long it may be kept (mcp.md 2.5).
+    pub(crate) fn can_be_kept(self) -> bool {
+        !matches!(self, Self::CallTool | Self::GetPrompt)
     }
 
     /// The parameter that says of what, where there is one.

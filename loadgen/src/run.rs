@@ -54,6 +54,9 @@ pub enum RunFault {
     /// A weight is zero, negative or not a number.
     #[error("the weight of {0} must be above 0")]
     Weight(String),
+    /// What callers of the era cannot do.
+    #[error("{0}")]
+    Era(String),
     /// Callers that think or come in bursts have no schedule.
     #[error("think times and the agent profile are for a closed loop: leave the rate out")]
     Rhythm,
@@ -201,6 +204,9 @@ fn prepare(options: RunOptions) -> Result<Common, RunFault> {
             return Err(RunFault::Weight(operation.name.clone()));
         }
     }
+    if let Some((name, why)) = options.not_of_era() {
+        return Err(RunFault::Era(format!("{name} {why}")));
+    }
     let shape = options.whole_shape();
     if shape.as_ref().is_some_and(|shape| !shape.is_sound()) {
         return Err(RunFault::Rate);
@@ -223,7 +229,7 @@ fn prepare(options: RunOptions) -> Result<Common, RunFault> {
         return Err(RunFault::Header(name.to_owned()));
     }
     let target = Target::parse(&options.url)?;
-    let mut script = Script::new(target, &operations, options.limit);
+    let mut script = Script::new(target, options.era, &operations, options.limit);
     script.tokens = tokens;
     script.headers = options.headers.clone();
     script.slots = options.target_shards.map(SlotTable::new);
@@ -232,7 +238,8 @@ fn prepare(options: RunOptions) -> Result<Common, RunFault> {
         // Behind the mix, so that it is never drawn.
         discovery = Some(operations.len());
         operations.push(Operation::of(Method::ListTools));
-        script.forms = Script::new(script.target.clone(), &operations, options.limit).forms;
+        let target = script.target.clone();
+        script.forms = Script::new(target, options.era, &operations, options.limit).forms;
     }
     Ok(Common {
         script,
@@ -246,7 +253,7 @@ fn prepare(options: RunOptions) -> Result<Common, RunFault> {
 }
 
 /// Headers the generator writes itself.
-const OWN_HEADERS: [&str; 7] = [
+const OWN_HEADERS: [&str; 9] = [
     "host",
     "content-length",
     "transfer-encoding",
@@ -254,6 +261,8 @@ const OWN_HEADERS: [&str; 7] = [
     "accept",
     "mcp-session-id",
     "mcp-protocol-version",
+    "mcp-method",
+    "mcp-name",
 ];
 
 /// Whether it is one whole header line (RFC 9110 5.1, 5.5) that is not the generator's to write.

@@ -136,6 +136,8 @@ pub enum Parsed<T> {
 pub struct RequestHead {
     /// Bytes of the head with its blank line; the body starts here.
     pub len: usize,
+    /// Header lines.
+    pub header_count: usize,
     /// The method.
     pub method: Method,
     /// The request target as written.
@@ -230,9 +232,9 @@ pub fn parse_request(buf: &[u8], limits: &HeadLimits) -> Result<Parsed<RequestHe
             }
             Line::End { next } => {
                 let authority = target.authority.map(|span| span.slice(view));
-                return section
-                    .finish(view, next, authority, limits.body_bytes_max)
-                    .map(Parsed::Complete);
+                let mut head = section.finish(view, next, authority, limits.body_bytes_max)?;
+                head.header_count = header_count;
+                return Ok(Parsed::Complete(head));
             }
         }
     }

@@ -68,6 +68,8 @@ pub struct Envelope {
     pub client_info: Option<Span>,
     /// `params.taskId` of the `tasks/*` requests; may hold escapes.
     pub task_id: Option<Span>,
+    /// `params.requestState` of a request that goes on with another one (MCP 2026-07-28).
+    pub request_state: Option<Span>,
     /// `params.ref` of `completion/complete`.
     pub reference: Option<Span>,
     /// `params.ref.type`.
@@ -280,6 +282,7 @@ fn scan_params<'a>(
             Some(ParamsKey::Capabilities) => &mut envelope.capabilities,
             Some(ParamsKey::ClientInfo) => &mut envelope.client_info,
             Some(ParamsKey::TaskId) => &mut envelope.task_id,
+            Some(ParamsKey::RequestState) => &mut envelope.request_state,
         };
         once(slot, members.value()?)?;
     }

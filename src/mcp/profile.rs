@@ -152,9 +152,28 @@ pub enum ResultType {
     Missing,
 }
 
-/// What the result at `result` says it is.
-pub fn result_type(document: &[u8], result: Span) -> ResultType {
-    let [kind] = pick(document, result, ["resultType"]);
+/// What a stateless result says beside its payload, found in one walk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResultMarks {
+    /// What it is.
+    pub kind: ResultType,
+    /// `_meta`.
+    meta: Option<Span>,
+    /// `cacheScope`.
+    scope: Option<Span>,
+}
+
+/// What the result at `result` says of itself.
+pub fn result_marks(document: &[u8], result: Span) -> ResultMarks {
+    let [kind, meta, scope] = pick(document, result, ["resultType", "_meta", "cacheScope"]);
+    ResultMarks {
+        kind: result_type(document, kind),
+        meta,
+        scope,
+    }
+}
+
+fn result_type(document: &[u8], kind: Option<Span>) -> ResultType {
     match kind.map(|span| span.slice(document)) {
         Some(kind) if json::says(kind, "complete") => ResultType::Complete,
         Some(kind) if json::says(kind, "input_required") => ResultType::InputRequired,
@@ -209,17 +228,16 @@ pub fn result_to_stateless(document: &[u8], result: Span, is_kept: bool, edits: 
 /// told apart.
 pub fn result_between_stateless(
     document: &[u8],
-    result: Span,
+    marks: &ResultMarks,
     is_private: bool,
     edits: &mut Edits,
 ) {
-    let [meta, scope] = pick(document, result, ["_meta", "cacheScope"]);
-    if let Some(meta) = meta
+    if let Some(meta) = marks.meta
         && let Some(info) = json::member(meta.slice(document), SERVER_INFO)
     {
         edits.put_copy(within(meta, info), OWN_INFO.as_bytes());
     }
-    if let Some(scope) = scope.filter(|_| is_private)
+    if let Some(scope) = marks.scope.filter(|_| is_private)
         && json::says(scope.slice(document), "public")
     {
         edits.put_copy(scope, b"\"private\"");
@@ -370,7 +388,8 @@ mod tests {
         );
         assert_eq!(
             answered(stateless, |document, result, edits| {
-                result_between_stateless(document, result, true, edits);
+                let marks = result_marks(document, result);
+                result_between_stateless(document, &marks, true, edits);
             }),
             stateless
                 .replace(r#"{"name":"b"}"#, OWN_INFO)
@@ -398,7 +417,7 @@ mod tests {
         let of = |member: &str| {
             let document = format!(r#"{{"id":1,"result":{{{member}}}}}"#);
             let scan = scan_reply(document.as_bytes()).unwrap();
-            result_type(document.as_bytes(), scan.result.unwrap())
+            result_marks(document.as_bytes(), scan.result.unwrap()).kind
         };
         assert_eq!(of(r#""resultType":"complete""#), ResultType::Complete);
         assert_eq!(

@@ -10,7 +10,7 @@ use crate::{
         capabilities::TASKS_EXTENSION,
         edits::Edits,
         json,
-        profile::{self, ResultType},
+        profile::{self, ResultMarks, ResultType},
         reply_scan::{ReplyKind, ReplyScan, first_error_code},
         revision,
     },
@@ -114,14 +114,24 @@ pub async fn relay(
             }
             let mut out = shard.shard.buffers.take();
             match verdict {
-                Verdict::Relay if !flow.has_begun() => {
-                    write_response(flow.reply(), &mut out, &document, &scan, call, status);
+                Verdict::Relay(marks) if !flow.has_begun() => {
+                    let said = Said {
+                        document: &document,
+                        scan: &scan,
+                        marks,
+                    };
+                    write_response(flow.reply(), &mut out, said, call, status);
                     drop(document);
                     shard.shard.buffers.put(shard.upstream.finish(exchange));
                     shard.shard.buffers.put(flow.reply().last(out).await?);
                 }
-                Verdict::Relay => {
-                    response(&mut out, &document, &scan, call);
+                Verdict::Relay(marks) => {
+                    let said = Said {
+                        document: &document,
+                        scan: &scan,
+                        marks,
+                    };
+                    response(&mut out, said, call);
                     flow.finish(Vec::new(), out, 200).await?;
                 }
                 Verdict::Replace(result) => {
@@ -139,11 +149,22 @@ pub async fn relay(
     }
 }
 
+/// A response as it came.
+#[derive(Debug, Clone, Copy)]
+pub struct Said<'a> {
+    /// Its bytes.
+    pub document: &'a [u8],
+    /// What they are.
+    pub scan: &'a ReplyScan,
+    /// What its result says of itself; `None`: not looked at, it has no such thing.
+    pub marks: Option<ResultMarks>,
+}
+
 /// What becomes of a response.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It is relayed.
-    Relay,
+    /// It is relayed; with what a stateless backend's result says of itself.
+    Relay(Option<ResultMarks>),
     /// The client could not make anything of it: this result is said in its place.
     Replace(String),
     /// It is a question to a client with a session.
@@ -156,7 +177,7 @@ pub enum Verdict {
 /// What is between the gateway and the backend, and none of the client's concern.
 pub fn judge(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Result<Verdict, CallFault> {
     if !call.backend.open.version.is_stateless() {
-        return Ok(Verdict::Relay);
+        return Ok(Verdict::Relay(None));
     }
     if let Some(error) = scan.error {
         let backend = call.backend.place.backend();
@@ -166,21 +187,22 @@ pub fn judge(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Result<Verdi
                 Err(CallFault::Revision)
             }
             Some(-32020) => Err(CallFault::HeaderMismatch),
-            _ => Ok(Verdict::Relay),
+            _ => Ok(Verdict::Relay(None)),
         };
     }
     let Some(result) = scan.result else {
-        return Ok(Verdict::Relay);
+        return Ok(Verdict::Relay(None));
     };
     let is_stateless = call.session.version.is_stateless();
-    match profile::result_type(document, result) {
-        ResultType::Complete => Ok(Verdict::Relay),
-        ResultType::InputRequired if is_stateless => Ok(Verdict::Relay),
+    let marks = profile::result_marks(document, result);
+    match marks.kind {
+        ResultType::Complete => Ok(Verdict::Relay(Some(marks))),
+        ResultType::InputRequired if is_stateless => Ok(Verdict::Relay(Some(marks))),
         ResultType::InputRequired if can_be_asked_again(call.method) => Ok(Verdict::Ask),
         kind @ (ResultType::Task | ResultType::Extension)
             if is_stateless && is_known(kind, call.extensions) =>
         {
-            Ok(Verdict::Relay)
+            Ok(Verdict::Relay(Some(marks)))
         }
         ResultType::Task | ResultType::Extension if call.method == b"tools/call" => {
             let text = "The tool's answer needs what this client does not support";
@@ -211,16 +233,16 @@ fn can_be_asked_again(method: &[u8]) -> bool {
 fn write_response(
     reply: &mut Reply<'_>,
     out: &mut Vec<u8>,
-    document: &[u8],
-    scan: &ReplyScan,
+    said: Said<'_>,
     call: &Call<'_>,
     status: u16,
 ) {
+    let Said { document, scan, .. } = said;
     let status = match call.session.version.is_stateless() {
         true => profile::status_of_error(document, scan).unwrap_or(status),
         false => 200,
     };
-    let Some(edits) = edits_of(document, scan, call) else {
+    let Some(edits) = edits_of(said, call) else {
         let length = document.len() - scan.id.map_or(0, |id| id.len()) + call.client_id.len();
         out.reserve(length + 256);
         reply.json_head_with(out, status, length);
@@ -235,10 +257,10 @@ fn write_response(
 }
 
 /// Appends the response in the client's terms.
-pub fn response(out: &mut Vec<u8>, document: &[u8], scan: &ReplyScan, call: &Call<'_>) {
-    match edits_of(document, scan, call) {
-        None => restore_id(out, document, scan, call),
-        Some(edits) => edits.apply(out, document),
+pub fn response(out: &mut Vec<u8>, said: Said<'_>, call: &Call<'_>) {
+    match edits_of(said, call) {
+        None => restore_id(out, said.document, said.scan, call),
+        Some(edits) => edits.apply(out, said.document),
     }
 }
 
@@ -250,7 +272,8 @@ fn restore_id(out: &mut Vec<u8>, document: &[u8], scan: &ReplyScan, call: &Call<
 }
 
 /// What has to change in a response; `None`: the id alone, as in most of them.
-fn edits_of(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Option<Edits> {
+fn edits_of(said: Said<'_>, call: &Call<'_>) -> Option<Edits> {
+    let Said { document, scan, .. } = said;
     let place = &call.backend.place;
     let (ours, theirs) = (call.session.version, call.backend.open.version);
     let is_newer = theirs > ours;
@@ -260,7 +283,7 @@ fn edits_of(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Option<Edits>
     let method = std::str::from_utf8(call.method).unwrap_or_default();
     let mut edits = Edits::default();
     if ours.is_stateless() || theirs.is_stateless() {
-        cross(document, scan, call, &mut edits);
+        cross(said, call, &mut edits);
         if place.host.is_single && edits.is_empty() {
             return None;
         }
@@ -276,12 +299,19 @@ fn edits_of(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Option<Edits>
 }
 
 /// What one profile says and the other does not.
-fn cross(document: &[u8], scan: &ReplyScan, call: &Call<'_>, edits: &mut Edits) {
+fn cross(said: Said<'_>, call: &Call<'_>, edits: &mut Edits) {
+    let Said {
+        document,
+        scan,
+        marks,
+    } = said;
     let (ours, theirs) = (call.session.version, call.backend.open.version);
     if let Some(result) = scan.result {
         match (ours.is_stateless(), theirs.is_stateless()) {
             (true, true) => {
-                profile::result_between_stateless(document, result, call.is_private, edits);
+                if let Some(marks) = marks {
+                    profile::result_between_stateless(document, &marks, call.is_private, edits);
+                }
             }
             (true, false) => {
                 let is_kept = call.method == b"resources/read";

@@ -22,7 +22,7 @@ use crate::{
     reply::{
         flow::{Flow, RETRY_MS},
         heard::{Ear, Heard, Question},
-        relay::{Call, Cut, Relayed, Verdict, judge, response},
+        relay::{Call, Cut, Relayed, Said, Verdict, judge, response},
     },
     session::calls::Leg,
     shard_state::ShardState,
@@ -101,7 +101,14 @@ enum Response {
 fn in_clients_terms(data: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Result<Response, CallFault> {
     let mut document = Vec::new();
     match judge(data, scan, call)? {
-        Verdict::Relay => response(&mut document, data, scan, call),
+        Verdict::Relay(marks) => {
+            let said = Said {
+                document: data,
+                scan,
+                marks,
+            };
+            response(&mut document, said, call);
+        }
         Verdict::Replace(said) => document = result(call.client_id, said.as_bytes()),
         Verdict::Ask => return Ok(Response::Asked(data.into())),
     }

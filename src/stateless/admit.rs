@@ -3,11 +3,7 @@
 
 use crate::{
     http::{RequestHead, Span},
-    mcp::{
-        envelope::Envelope,
-        json::{self, member},
-        mirror,
-    },
+    mcp::{envelope::Envelope, json, mirror},
     stateless::StatelessFault,
     upstream::log_level::level_of,
 };
@@ -51,12 +47,20 @@ pub fn admit(
 }
 
 fn check_info(info: &[u8]) -> Result<(), StatelessFault> {
-    let is_text = |key: &str| {
-        member(info, key)
-            .and_then(|span| json::unescape(span.slice(info)))
+    let is_text = |raw: Option<Span>| {
+        raw.and_then(|span| json::unescape(span.slice(info)))
             .is_some_and(|text| !text.is_empty() && text.len() <= CLIENT_TEXT_BYTES_MAX)
     };
-    match info.starts_with(b"{") && is_text("name") && is_text("version") {
+    // The message it stands in was read as JSON, and is shorter than 4 GiB.
+    let whole = Span {
+        start: 0,
+        end: info.len() as u32,
+    };
+    match info.starts_with(b"{")
+        && json::pick(info, whole, ["name", "version"])
+            .into_iter()
+            .all(is_text)
+    {
         true => Ok(()),
         false => Err(StatelessFault::Params("clientInfo has no name and version")),
     }

@@ -11,9 +11,11 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher, Hash, Hasher},
     rc::Rc,
+    sync::LazyLock,
     time::Instant,
 };
 
+use memchr::memmem::Finder;
 use shards::{ShardId, deadline::now_ms};
 
 use crate::{
@@ -117,10 +119,12 @@ impl HeldCalls {
     }
 }
 
+/// Looks for the member of a request that may hold a handle.
+static REQUEST_STATE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"requestState\""));
+
 /// The handle that a request's state is, if it has the form of one.
 pub fn handle_in(message: &Envelope, body: &[u8]) -> Option<SessionId> {
-    let params = message.params?.slice(body);
-    let state = json::member(params, "requestState")?.slice(params);
+    let state = message.request_state?.slice(body);
     SessionId::parse(json::unescape(state)?.as_bytes())
 }
 
@@ -128,10 +132,10 @@ pub fn handle_in(message: &Envelope, body: &[u8]) -> Option<SessionId> {
 pub fn holder(shard: &ShardState, request: &Request) -> Option<ShardId> {
     let version = request.field(request.head.protocol_version);
     let body = request.body_bytes();
-    if version != Some(STATELESS.as_bytes()) {
+    if shard.shard.count == 1 || version != Some(STATELESS.as_bytes()) {
         return None;
     }
-    memchr::memmem::find(body, b"\"requestState\"")?;
+    REQUEST_STATE.find(body)?;
     let message = envelope::scan(body, DEPTH_MAX).ok()?;
     let handle = handle_in(&message, body)?;
     let owner = shard.shard.slots.owner_of(handle.as_bytes());

@@ -98,8 +98,13 @@ fn prepare(
         ("--shards", plan.shards.to_string()),
         ("--token-verification-secret", SECRET.to_owned()),
         ("--upstream-connection-mode", "plain-text-or-tls".to_owned()),
-        // One principal opens all sessions of the bench.
+        // One principal opens all sessions of the bench, and makes all calls that have none.
         ("--sessions-per-principal-max", "10000".to_owned()),
+        (
+            "--max-concurrent-requests-per-principal",
+            "10000".to_owned(),
+        ),
+        ("--max-concurrent-requests", "10000".to_owned()),
         ("--log-level", "warn".to_owned()),
     ] {
         command.arg(flag).arg(value);

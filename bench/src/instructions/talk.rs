@@ -2,6 +2,7 @@
 
 use std::{io, net::TcpStream};
 
+use loadgen::era::STATELESS_REVISION;
 use shards::{slots::SlotTable, topology};
 
 use super::Input;
@@ -13,6 +14,8 @@ use crate::{
 
 /// First id: all ids of a run have as many digits.
 const ID_FIRST: u32 = 1_000_000;
+/// The tool that is called.
+const TOOL: &str = "echo";
 /// Sessions opened until both of two shards own one: each has half of them.
 const SESSIONS_MAX: usize = 200;
 /// How far a reply's size may be off: the gateway puts ids of its own length in.
@@ -41,10 +44,10 @@ pub(super) fn converse(gateway: &Contestant, input: Input, calls: u32) -> io::Re
     let endpoint = gateway
         .endpoint(input.case())
         .ok_or(io::ErrorKind::NotFound)?;
-    let (mut stream, session) = if input == Input::Forwarded {
-        far_session(&endpoint)?
-    } else {
-        endpoint.initialize()?
+    let (mut stream, session) = match input {
+        Input::Forwarded => far_session(&endpoint)?,
+        Input::Stateless => (endpoint.connect()?, String::new()),
+        _ => endpoint.initialize()?,
     };
     let forwarded = || {
         let admin = gateway.admin.ok_or(io::ErrorKind::NotFound)?;
@@ -52,7 +55,13 @@ pub(super) fn converse(gateway: &Contestant, input: Input, calls: u32) -> io::Re
     };
     let before = forwarded()?;
     for id in ID_FIRST..ID_FIRST + calls {
-        let reply = endpoint.call(&mut stream, &session, &message(input, id))?;
+        let message = message(input, id);
+        let reply = match input {
+            Input::Stateless => {
+                endpoint.call_stateless(&mut stream, "tools/call", TOOL, &message)?
+            }
+            _ => endpoint.call(&mut stream, &session, &message)?,
+        };
         if !is_right(input, id, &String::from_utf8_lossy(&reply)) {
             return Err(io::Error::other("a reply is not to its request"));
         }
@@ -87,15 +96,24 @@ fn far_session(endpoint: &Endpoint) -> io::Result<(TcpStream, String)> {
 fn message(input: Input, id: u32) -> String {
     let meta = match input {
         Input::Progress => format!(r#""_meta":{{"progressToken":{id}}},"#),
+        Input::Stateless => format!(
+            concat!(
+                r#""_meta":{{"io.modelcontextprotocol/protocolVersion":"{}","#,
+                r#""io.modelcontextprotocol/clientInfo":{{"name":"bench","version":"1"}},"#,
+                r#""io.modelcontextprotocol/clientCapabilities":{{}}}},"#
+            ),
+            STATELESS_REVISION
+        ),
         Input::Small | Input::Large | Input::Forwarded => String::new(),
     };
     format!(
         concat!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","#,
-            r#""params":{{{meta}"name":"echo","arguments":{{"text":"hello"}}}}}}"#
+            r#""params":{{{meta}"name":"{tool}","arguments":{{"text":"hello"}}}}}}"#
         ),
         id = id,
-        meta = meta
+        meta = meta,
+        tool = TOOL
     )
 }
 
@@ -109,7 +127,7 @@ fn is_right(input: Input, id: u32, reply: &str) -> bool {
             let own = reply.matches(&token).count();
             notes == own && own == PROGRESS_COUNT as usize && reply.contains(&start)
         }
-        Input::Small | Input::Large | Input::Forwarded => {
+        Input::Small | Input::Large | Input::Forwarded | Input::Stateless => {
             let bytes = input.case().bytes();
             reply.starts_with(&start) && reply.len().abs_diff(bytes) <= BYTES_TOLERANCE
         }

@@ -3,6 +3,40 @@
 use std::io::Write;
 
 use super::ReplyKind;
+use crate::era::Era;
+
+/// How long clients without sessions may keep what is always the same.
+const KEPT_MS: u32 = 60_000;
+
+/// A request that gets a reply: its id (raw JSON), and how its client speaks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) id: &'a str,
+    pub(super) era: Era,
+}
+
+impl Asked<'_> {
+    /// Appends a result up to and including its brace and, without sessions, what it has to say of
+    /// itself; one member at least must follow.
+    pub(super) fn open_result(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+        out.extend_from_slice(self.id.as_bytes());
+        out.extend_from_slice(b",\"result\":{");
+        if self.era == Era::Stateless {
+            out.extend_from_slice(b"\"resultType\":\"complete\",");
+        }
+    }
+
+    /// The same for a result that clients may keep.
+    pub(super) fn open_kept_result(self, out: &mut Vec<u8>) {
+        self.open_result(out);
+        if self.era == Era::Stateless {
+            out.extend_from_slice(b"\"ttlMs\":");
+            write_number(out, KEPT_MS as usize);
+            out.extend_from_slice(b",\"cacheScope\":\"public\",");
+        }
+    }
+}
 
 /// Appends a reply without a body; `status` may carry further header lines.
 pub(super) fn write_plain(out: &mut Vec<u8>, status: &str, is_kept: bool) {

@@ -12,19 +12,20 @@ use serde_json::value::RawValue;
 
 use super::{
     BackendOptions, ErrorKind, ReplyKind,
-    answer::{progress, write_error, write_json, write_plain, write_reply},
+    answer::{Asked, progress, write_error, write_json, write_plain, write_reply},
     conduct::Conduct,
     extras::Extras,
     request::{Method, REVISIONS, Request},
-    session::{Sessions, SharedSessions},
-    stream,
+    session::{Session, Sessions, SharedSessions},
+    stateless, stream,
     tools::Tools,
 };
+use crate::era::Era;
 
-const PARSE_ERROR: i32 = -32700;
-const INVALID_REQUEST: i32 = -32600;
-const METHOD_NOT_FOUND: i32 = -32601;
-const INVALID_PARAMS: i32 = -32602;
+pub(super) const PARSE_ERROR: i32 = -32700;
+pub(super) const INVALID_REQUEST: i32 = -32600;
+pub(super) const METHOD_NOT_FOUND: i32 = -32601;
+pub(super) const INVALID_PARAMS: i32 = -32602;
 const INTERNAL_ERROR: i32 = -32603;
 /// The code that TypeScript servers use for a request they cannot place (mcp.md 1.2).
 const BAD_REQUEST: i32 = -32000;
@@ -33,15 +34,35 @@ const UNKNOWN_SESSION: i32 = -32001;
 
 /// A message as far as the backend reads it.
 #[derive(Deserialize)]
-struct Message<'a> {
+pub(super) struct Message<'a> {
     #[serde(borrow)]
     jsonrpc: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    id: Option<&'a RawValue>,
+    pub(super) id: Option<&'a RawValue>,
     #[serde(borrow)]
-    method: Option<Cow<'a, str>>,
+    pub(super) method: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    params: Option<&'a RawValue>,
+    pub(super) params: Option<&'a RawValue>,
+}
+
+impl<'a> Message<'a> {
+    /// Reads one; else the code and the words of what is wrong with it.
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, (i32, &'static str)> {
+        const INVALID: (i32, &str) = (INVALID_REQUEST, "Invalid Request");
+        let message: Self =
+            serde_json::from_slice(body).map_err(|error| match error.classify() {
+                serde_json::error::Category::Data => INVALID,
+                _ => (PARSE_ERROR, "Parse error"),
+            })?;
+        let is_id = |raw: &RawValue| {
+            raw.get()
+                .starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit())
+        };
+        if message.jsonrpc.as_deref() != Some("2.0") || !message.id.is_none_or(is_id) {
+            return Err(INVALID);
+        }
+        Ok(message)
+    }
 }
 
 #[derive(Deserialize)]
@@ -51,21 +72,27 @@ struct InitializeParams<'a> {
     protocol_version: Cow<'a, str>,
 }
 
+/// Parameters as far as the backend reads them before it knows the method.
 #[derive(Deserialize)]
-struct CallParams<'a> {
+pub(super) struct Params<'a> {
     #[serde(borrow)]
-    name: Cow<'a, str>,
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) uri: Option<Cow<'a, str>>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
     #[serde(borrow, rename = "_meta")]
-    meta: Option<CallMeta<'a>>,
+    pub(super) meta: Option<Meta<'a>>,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CallMeta<'a> {
-    #[serde(borrow)]
+pub(super) struct Meta<'a> {
+    #[serde(borrow, rename = "progressToken")]
     progress_token: Option<&'a RawValue>,
+    #[serde(borrow, rename = "io.modelcontextprotocol/protocolVersion")]
+    pub(super) version: Option<&'a RawValue>,
+    #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities")]
+    pub(super) capabilities: Option<&'a RawValue>,
 }
 
 /// How a request was dealt with; its reply is written.
@@ -82,13 +109,15 @@ pub(super) enum Outcome {
 
 /// One shard's answers.
 pub(super) struct Dispatcher {
-    options: Arc<BackendOptions>,
+    pub(super) options: Arc<BackendOptions>,
     sessions: Sessions,
     tools: Tools,
     extras: Extras,
     conduct: Conduct,
     /// Where reply bodies are composed before their length is known.
     body: RefCell<Vec<u8>>,
+    /// What `server/discover` gives, all but what every result says.
+    discovered: Vec<u8>,
 }
 
 impl Dispatcher {
@@ -98,10 +127,12 @@ impl Dispatcher {
         started_at: Instant,
         shard: u16,
     ) -> Self {
+        let extras = Extras::new(options.resource_count, options.prompt_count);
         Self {
+            discovered: stateless::discovered(options, &extras),
             tools: Tools::new(options.kind, options.tool_count, options.payload_bytes)
                 .with_fault(options.counter_fault),
-            extras: Extras::new(options.resource_count, options.prompt_count),
+            extras,
             conduct: Conduct::new(started_at, options.seed, shard),
             options: options.clone(),
             sessions: Sessions::new(shared),
@@ -121,6 +152,14 @@ impl Dispatcher {
 
     /// Appends the reply to `request` to `out`.
     pub(super) fn answer(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
+        if request.is_stateless && self.options.era != Some(Era::Legacy) {
+            return stateless::answer(self, request, out);
+        }
+        if request.is_stateless || self.options.era == Some(Era::Stateless) {
+            // Each in the words of a server that knows the other era not at all.
+            stateless::refuse_era(self, request, out);
+            return Outcome::Answered;
+        }
         match request.method {
             Method::Post => return self.post(request, out),
             Method::Get if self.options.stream_interval.is_none() => {
@@ -144,31 +183,14 @@ impl Dispatcher {
     }
 
     fn post(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
-        let message: Message<'_> = match serde_json::from_slice(request.body) {
+        let message = match Message::read(request.body) {
             Ok(message) => message,
-            Err(error) => {
-                let (code, text) = match error.classify() {
-                    serde_json::error::Category::Data => (INVALID_REQUEST, "Invalid Request"),
-                    _ => (PARSE_ERROR, "Parse error"),
-                };
+            Err((code, text)) => {
                 self.refuse(out, "400 Bad Request", "null", code, text);
                 return Outcome::Answered;
             }
         };
         let id = message.id.map(RawValue::get);
-        let is_id = |id: &str| {
-            id.starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit())
-        };
-        if message.jsonrpc.as_deref() != Some("2.0") || !id.is_none_or(is_id) {
-            self.refuse(
-                out,
-                "400 Bad Request",
-                "null",
-                INVALID_REQUEST,
-                "Invalid Request",
-            );
-            return Outcome::Answered;
-        }
         let method = message.method.as_deref();
         if let (Some(id), Some("initialize")) = (id, method) {
             self.initialize(id, message.params, out);
@@ -199,18 +221,46 @@ impl Dispatcher {
             write_plain(out, "202 Accepted", true);
             return Outcome::Answered;
         };
+        let asked = Asked {
+            id,
+            era: Era::Legacy,
+        };
+        let params = match method {
+            "tools/call" => message
+                .params
+                .and_then(|raw| serde_json::from_str(raw.get()).ok()),
+            _ => None,
+        };
+        self.perform(asked, method, message.params, params, Some(&session), out)
+            .unwrap_or_else(|| {
+                self.fail(asked, METHOD_NOT_FOUND, "Method not found", out);
+                Outcome::Answered
+            })
+    }
+
+    /// Appends the reply to a method; `None`, and nothing, when there is no such method. `read` is
+    /// what `params` hold, for `tools/call` at least.
+    pub(super) fn perform(
+        &self,
+        asked: Asked<'_>,
+        method: &str,
+        params: Option<&RawValue>,
+        read: Option<Params<'_>>,
+        session: Option<&Session>,
+        out: &mut Vec<u8>,
+    ) -> Option<Outcome> {
         let body = &mut *self.body.borrow_mut();
         body.clear();
         let mut outcome = Outcome::Answered;
         let mut notes = Vec::new();
-        match method {
-            "tools/call" => {
-                let params = message.params.map(|raw| serde_json::from_str(raw.get()));
-                if let Some(Ok(CallParams {
-                    name,
+        match (method, asked.era) {
+            ("tools/call", _) => {
+                if let Some(Params {
+                    name: Some(name),
                     arguments,
                     meta,
-                })) = params
+                    ..
+                }) = read
                 {
                     if let Some(token) = meta.and_then(|meta| meta.progress_token) {
                         let total = self.options.progress_count;
@@ -218,33 +268,45 @@ impl Dispatcher {
                     }
                     let mut delay = self.conduct.latency(&self.options);
                     match self.conduct.error(&self.options) {
-                        None => delay += self.tools.call(id, &name, arguments, &session, body),
+                        None => delay += self.tools.call(asked, &name, arguments, session, body),
                         Some(ErrorKind::Rpc) => {
-                            write_error(body, id, INTERNAL_ERROR, "Told to fail");
+                            write_error(body, asked.id, INTERNAL_ERROR, "Told to fail");
                         }
-                        Some(ErrorKind::Tool) => Tools::fail(id, body),
+                        Some(ErrorKind::Tool) => Tools::fail(asked, body),
                         Some(ErrorKind::Status) => {
                             write_plain(out, "500 Internal Server Error", true);
-                            return called(delay);
+                            return Some(called(delay));
                         }
                     }
                     outcome = called(delay);
                 } else {
-                    write_error(body, id, INVALID_PARAMS, "Invalid params");
+                    write_error(body, asked.id, INVALID_PARAMS, "Invalid params");
                 }
             }
-            "tools/list" => self.tools.list(id, body),
-            "ping" => {
-                body.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-                body.extend_from_slice(id.as_bytes());
-                body.extend_from_slice(b",\"result\":{}}");
+            ("tools/list", _) => self.tools.list(asked, body),
+            ("ping", Era::Legacy) => {
+                asked.open_result(body);
+                body.extend_from_slice(b"}}");
             }
-            _ if self.extras.answer(id, method, message.params, body) => {}
-            _ => write_error(body, id, METHOD_NOT_FOUND, "Method not found"),
+            ("server/discover", Era::Stateless) => {
+                asked.open_kept_result(body);
+                body.extend_from_slice(&self.discovered);
+                body.extend_from_slice(b"}}");
+            }
+            _ if self.extras.answer(asked, method, params, body) => {}
+            _ => return None,
         }
         write_reply(out, self.reply(), "", &notes, body);
         body.shrink_to(super::KEPT_BYTES_MAX);
-        outcome
+        Some(outcome)
+    }
+
+    /// Appends a JSON-RPC error with status 200.
+    fn fail(&self, asked: Asked<'_>, code: i32, text: &str, out: &mut Vec<u8>) {
+        let body = &mut *self.body.borrow_mut();
+        body.clear();
+        write_error(body, asked.id, code, text);
+        write_reply(out, self.reply(), "", &[], body);
     }
 
     /// The version asked for when it is one of ours, else our newest (mcp.md 1.2).
@@ -264,7 +326,7 @@ impl Dispatcher {
         let result = serde_json::json!({
             "protocolVersion": version.unwrap_or(newest),
             "capabilities": self.capabilities(),
-            "serverInfo": {"name": self.options.name, "version": env!("CARGO_PKG_VERSION")},
+            "serverInfo": server_info(&self.options),
         });
         // Writing to a vector cannot fail.
         let _ = std::io::Write::write_fmt(
@@ -294,6 +356,11 @@ impl Dispatcher {
         write_error(body, id, code, text);
         write_json(out, status, body);
     }
+}
+
+/// Who the server says it is.
+pub(super) fn server_info(options: &BackendOptions) -> serde_json::Value {
+    serde_json::json!({"name": options.name, "version": env!("CARGO_PKG_VERSION")})
 }
 
 fn called(delay: Duration) -> Outcome {
@@ -328,6 +395,9 @@ mod tests {
             let request = Request {
                 method,
                 session: session.map(str::as_bytes),
+                is_stateless: false,
+                mcp_method: None,
+                mcp_name: None,
                 body: body.as_bytes(),
                 is_kept: true,
                 used: 0,

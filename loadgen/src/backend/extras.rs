@@ -1,11 +1,12 @@
 //! Resources and prompts, when there are to be any.
 
-use std::{borrow::Cow, fmt::Write};
+use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::answer::write_error;
+use super::answer::{Asked, write_error};
+use crate::era::Era;
 
 /// The code of a resource that is not there (mcp.md 3).
 const RESOURCE_NOT_FOUND: i32 = -32002;
@@ -65,7 +66,7 @@ impl Extras {
     /// Appends the reply to a method of resources or prompts; false: it is none, or they are off.
     pub(super) fn answer(
         &self,
-        id: &str,
+        asked: Asked<'_>,
         method: &str,
         params: Option<&RawValue>,
         body: &mut Vec<u8>,
@@ -78,39 +79,49 @@ impl Extras {
         };
         let result = match method {
             "resources/list" if self.resource_count > 0 => {
-                format!(r#"{{"resources":{}}}"#, self.resources)
+                format!(r#""resources":{}"#, self.resources)
             }
             "resources/templates/list" if self.resource_count > 0 => {
-                r#"{"resourceTemplates":[]}"#.to_owned()
+                r#""resourceTemplates":[]"#.to_owned()
             }
             "resources/read" if self.resource_count > 0 => match serde_json::from_str(params) {
                 Ok(ReadParams { uri: named }) if is_known(&named, uri, self.resource_count) => {
                     let text = format!("text of {named}");
                     let contents = json!([{"uri": named, "mimeType": "text/plain", "text": text}]);
-                    json!({ "contents": contents }).to_string()
+                    format!(r#""contents":{contents}"#)
                 }
                 _ => {
-                    write_error(body, id, RESOURCE_NOT_FOUND, "Resource not found");
+                    let code = match asked.era {
+                        Era::Legacy => RESOURCE_NOT_FOUND,
+                        Era::Stateless => INVALID_PARAMS,
+                    };
+                    write_error(body, asked.id, code, "Resource not found");
                     return true;
                 }
             },
-            "prompts/list" if self.prompt_count > 0 => format!(r#"{{"prompts":{}}}"#, self.prompts),
+            "prompts/list" if self.prompt_count > 0 => {
+                format!(r#""prompts":{}"#, self.prompts)
+            }
             "prompts/get" if self.prompt_count > 0 => match serde_json::from_str(params) {
                 Ok(GetParams { name }) if is_known(&name, prompt_name, self.prompt_count) => {
                     let content = json!({"type": "text", "text": name});
-                    json!({"messages": [{"role": "user", "content": content}]}).to_string()
+                    let messages = json!([{"role": "user", "content": content}]);
+                    format!(r#""messages":{messages}"#)
                 }
                 _ => {
-                    write_error(body, id, INVALID_PARAMS, "Unknown prompt");
+                    write_error(body, asked.id, INVALID_PARAMS, "Unknown prompt");
                     return true;
                 }
             },
             _ => return false,
         };
-        let mut text = String::with_capacity(result.len() + 64);
-        // Writing to a string cannot fail.
-        let _ = write!(text, r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
-        body.extend_from_slice(text.as_bytes());
+        if method == "prompts/get" {
+            asked.open_result(body);
+        } else {
+            asked.open_kept_result(body);
+        }
+        body.extend_from_slice(result.as_bytes());
+        body.extend_from_slice(b"}}");
         true
     }
 }
@@ -127,11 +138,16 @@ fn prompt_name(number: u32) -> String {
 mod tests {
     use super::*;
 
+    const ASKED: Asked<'_> = Asked {
+        id: "7",
+        era: Era::Legacy,
+    };
+
     fn ask(extras: &Extras, method: &str, params: &str) -> Option<Value> {
         let params = serde_json::from_str::<Box<RawValue>>(params).unwrap();
         let mut body = Vec::new();
         extras
-            .answer("7", method, Some(&params), &mut body)
+            .answer(ASKED, method, Some(&params), &mut body)
             .then(|| serde_json::from_slice(&body).unwrap())
     }
 

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::answer::write_plain;
+use crate::era::STATELESS_REVISION;
 
 /// Largest request head taken.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
@@ -30,6 +31,11 @@ pub(super) enum Method {
 pub(super) struct Request<'a> {
     pub(super) method: Method,
     pub(super) session: Option<&'a [u8]>,
+    /// Whether its head names the revision without sessions.
+    pub(super) is_stateless: bool,
+    /// What the head says of the body (mcp.md 2.2).
+    pub(super) mcp_method: Option<&'a [u8]>,
+    pub(super) mcp_name: Option<&'a [u8]>,
     pub(super) body: &'a [u8],
     /// Whether the connection stays open after the reply.
     pub(super) is_kept: bool,
@@ -88,6 +94,9 @@ struct Headers<'a> {
     host_count: u32,
     length: Option<usize>,
     session: Option<&'a [u8]>,
+    version: Option<&'a [u8]>,
+    mcp_method: Option<&'a [u8]>,
+    mcp_name: Option<&'a [u8]>,
     is_json: bool,
     takes_json: bool,
     takes_stream: bool,
@@ -121,6 +130,9 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed<'_> {
     Parsed::Request(Request {
         method,
         session: headers.session,
+        is_stateless: headers.version == Some(STATELESS_REVISION.as_bytes()),
+        mcp_method: headers.mcp_method,
+        mcp_name: headers.mcp_name,
         body,
         is_kept,
         used: end,
@@ -133,6 +145,10 @@ fn read_headers<'a>(list: &[httparse::Header<'a>]) -> Result<Headers<'a>, Refuse
         let (name, value) = (header.name, header.value);
         // Dispatch on the length first: most headers are none of ours.
         match name.len() {
+            8 if name.eq_ignore_ascii_case("mcp-name") => once(&mut headers.mcp_name, value)?,
+            10 if name.eq_ignore_ascii_case("mcp-method") => {
+                once(&mut headers.mcp_method, value)?;
+            }
             4 if name.eq_ignore_ascii_case("host") => headers.host_count += 1,
             6 if name.eq_ignore_ascii_case("accept") => {
                 let any = has_word(value, b"*/*");
@@ -151,23 +167,30 @@ fn read_headers<'a>(list: &[httparse::Header<'a>]) -> Result<Headers<'a>, Refuse
                     return Err(Refused::Malformed);
                 }
             }
-            14 if name.eq_ignore_ascii_case("mcp-session-id")
-                && headers.session.replace(value).is_some() =>
-            {
-                return Err(Refused::Malformed);
+            14 if name.eq_ignore_ascii_case("mcp-session-id") => {
+                once(&mut headers.session, value)?;
             }
             17 if name.eq_ignore_ascii_case("transfer-encoding") => {
                 return Err(Refused::LengthRequired);
             }
-            20 if name.eq_ignore_ascii_case("mcp-protocol-version")
-                && !REVISIONS.iter().any(|known| known.as_bytes() == value) =>
-            {
-                return Err(Refused::Malformed);
+            20 if name.eq_ignore_ascii_case("mcp-protocol-version") => {
+                let mut known = REVISIONS.iter().chain([&STATELESS_REVISION]);
+                if !known.any(|known| known.as_bytes() == value) {
+                    return Err(Refused::Malformed);
+                }
+                once(&mut headers.version, value)?;
             }
             _ => {}
         }
     }
     Ok(headers)
+}
+
+fn once<'a>(place: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Refused> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Refused::Malformed),
+    }
 }
 
 fn check(head: &httparse::Request<'_, '_>, headers: &Headers<'_>) -> Result<Method, Refused> {
@@ -238,7 +261,20 @@ mod tests {
         assert_eq!(request.used, GOOD.len());
         assert_eq!(request.session, Some(&b"s1"[..]));
         assert_eq!(request.body, b"{}");
-        assert!(request.is_kept);
+        assert!(request.is_kept && !request.is_stateless);
+    }
+
+    #[test]
+    fn what_a_head_says_of_its_body_is_kept() {
+        let lines =
+            "mcp-protocol-version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: a\r\n\r\n";
+        let text = GOOD.replacen("\r\n\r\n", &format!("\r\n{lines}"), 1);
+        let Parsed::Request(request) = parse(text.as_bytes()) else {
+            panic!("{text}")
+        };
+        assert!(request.is_stateless);
+        assert_eq!(request.mcp_method, Some(&b"tools/call"[..]));
+        assert_eq!(request.mcp_name, Some(&b"a"[..]));
     }
 
     #[test]
@@ -262,6 +298,11 @@ mod tests {
             (
                 "Content-Length: 2",
                 "Mcp-Session-Id: x\r\ncontent-length: 2",
+                Malformed,
+            ),
+            (
+                "Content-Length: 2",
+                "Mcp-Name: x\r\nmcp-name: x\r\ncontent-length: 2",
                 Malformed,
             ),
             ("Content-Length: 2\r\n", "", LengthRequired),

@@ -7,17 +7,17 @@ use serde_json::value::RawValue;
 
 use super::{
     BackendKind, CounterFault,
-    answer::{write_error, write_number},
+    answer::{Asked, write_error, write_number},
     session::Session,
 };
+use crate::era::Era;
 
 /// Longest text `payload` makes.
 const PAYLOAD_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Longest time `sleep` sleeps.
 const SLEEP_MS_MAX: u64 = 60_000;
 
-const HEAD: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":";
-const TEXT: &[u8] = b",\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"";
+const TEXT: &[u8] = b"\"content\":[{\"type\":\"text\",\"text\":\"";
 const DONE: &[u8] = b"\"}],\"isError\":false}}";
 const FAILED: &[u8] = b"\"}],\"isError\":true}}";
 
@@ -45,13 +45,15 @@ pub(super) struct Tools {
     fault: Option<CounterFault>,
     /// The one number of sessions that are mixed up.
     mixed: Session,
-    /// The result of `tools/list`.
+    /// What a result of `tools/list` holds, with sessions and without.
     listed: Vec<u8>,
+    listed_stateless: Vec<u8>,
 }
 
 impl Tools {
     pub(super) fn new(kind: BackendKind, filler_count: u32, payload_bytes: Option<usize>) -> Self {
-        let listed = describe(kind, filler_count).into_bytes();
+        let listed = describe(kind, filler_count, Era::Legacy).into_bytes();
+        let listed_stateless = describe(kind, filler_count, Era::Stateless).into_bytes();
         Self {
             kind,
             filler_count,
@@ -59,6 +61,7 @@ impl Tools {
             fault: None,
             mixed: Session::default(),
             listed,
+            listed_stateless,
         }
     }
 
@@ -69,69 +72,71 @@ impl Tools {
     }
 
     /// Appends a result that says the tool failed.
-    pub(super) fn fail(id: &str, body: &mut Vec<u8>) {
-        write_failure(body, id, "told to fail");
+    pub(super) fn fail(asked: Asked<'_>, body: &mut Vec<u8>) {
+        write_failure(body, asked, "told to fail");
     }
 
     /// Appends the reply to `tools/list`: everything on one page, always the same bytes.
-    pub(super) fn list(&self, id: &str, body: &mut Vec<u8>) {
-        body.extend_from_slice(HEAD);
-        body.extend_from_slice(id.as_bytes());
-        body.extend_from_slice(b",\"result\":");
-        body.extend_from_slice(&self.listed);
-        body.push(b'}');
+    pub(super) fn list(&self, asked: Asked<'_>, body: &mut Vec<u8>) {
+        asked.open_kept_result(body);
+        body.extend_from_slice(match asked.era {
+            Era::Legacy => &self.listed,
+            Era::Stateless => &self.listed_stateless,
+        });
+        body.extend_from_slice(b"}}");
     }
 
-    /// Appends the reply to `tools/call`. The time to wait before it is sent.
+    /// Appends the reply to `tools/call`; nothing counts without a session. The time to wait before it is sent.
     pub(super) fn call(
         &self,
-        id: &str,
+        asked: Asked<'_>,
         name: &str,
         arguments: Option<&RawValue>,
-        session: &Session,
+        session: Option<&Session>,
         body: &mut Vec<u8>,
     ) -> Duration {
         let arguments = arguments.map_or("{}", RawValue::get);
         let has = |kind| self.kind == kind || self.kind == BackendKind::All;
-        let (counts, echoes) = (has(BackendKind::Counter), has(BackendKind::Echo));
-        match name {
-            "increment" if counts => write_count(body, id, self.increment(session)),
-            "value" if counts => write_count(body, id, session.value()),
-            "reset" if counts => {
+        let counter = session.filter(|_| has(BackendKind::Counter));
+        let echoes = has(BackendKind::Echo);
+        match (name, counter) {
+            ("increment", Some(session)) => write_count(body, asked, self.increment(session)),
+            ("value", Some(session)) => write_count(body, asked, session.value()),
+            ("reset", Some(session)) => {
                 session.reset();
-                write_count(body, id, 0);
+                write_count(body, asked, 0);
             }
-            "echo" if echoes => match serde_json::from_str(arguments) {
+            ("echo", _) if echoes => match serde_json::from_str(arguments) {
                 // The text stays as the caller escaped it.
                 Ok(EchoArguments { text }) if text.get().starts_with('"') => {
                     let text = text.get();
-                    self.write_padded(body, id, &text[1..text.len() - 1]);
+                    self.write_padded(body, asked, &text[1..text.len() - 1]);
                 }
-                _ => write_failure(body, id, "the argument `text` must be a string"),
+                _ => write_failure(body, asked, "the argument `text` must be a string"),
             },
-            "payload" if echoes => match serde_json::from_str(arguments) {
+            ("payload", _) if echoes => match serde_json::from_str(arguments) {
                 Ok(PayloadArguments {
                     bytes: bytes @ ..=PAYLOAD_BYTES_MAX,
                 }) => {
-                    open_text(body, id);
+                    open_text(body, asked);
                     // Bounded above, so it fits.
                     let length = body.len() + bytes as usize;
                     body.resize(length, b'x');
                     body.extend_from_slice(DONE);
                 }
-                _ => write_failure(body, id, "the argument `bytes` must be 0 to 4194304"),
+                _ => write_failure(body, asked, "the argument `bytes` must be 0 to 4194304"),
             },
-            "sleep" if echoes => match serde_json::from_str(arguments) {
+            ("sleep", _) if echoes => match serde_json::from_str(arguments) {
                 Ok(SleepArguments {
                     ms: ms @ ..=SLEEP_MS_MAX,
                 }) => {
-                    self.write_padded(body, id, "slept");
+                    self.write_padded(body, asked, "slept");
                     return Duration::from_millis(ms);
                 }
-                _ => write_failure(body, id, "the argument `ms` must be 0 to 60000"),
+                _ => write_failure(body, asked, "the argument `ms` must be 0 to 60000"),
             },
-            _ if self.is_filler(name) => self.write_padded(body, id, name),
-            _ => write_error(body, id, -32602, "Unknown tool"),
+            _ if self.is_filler(name) => self.write_padded(body, asked, name),
+            _ => write_error(body, asked.id, -32602, "Unknown tool"),
         }
         Duration::ZERO
     }
@@ -162,9 +167,9 @@ impl Tools {
     }
 
     /// A text result, padded to the size asked for.
-    fn write_padded(&self, body: &mut Vec<u8>, id: &str, text: &str) {
+    fn write_padded(&self, body: &mut Vec<u8>, asked: Asked<'_>, text: &str) {
         let start = body.len();
-        open_text(body, id);
+        open_text(body, asked);
         body.extend_from_slice(text.as_bytes());
         if let Some(total) = self.payload_bytes {
             let length = (start + total).saturating_sub(DONE.len());
@@ -174,21 +179,20 @@ impl Tools {
     }
 }
 
-fn open_text(body: &mut Vec<u8>, id: &str) {
-    body.extend_from_slice(HEAD);
-    body.extend_from_slice(id.as_bytes());
+fn open_text(body: &mut Vec<u8>, asked: Asked<'_>) {
+    asked.open_result(body);
     body.extend_from_slice(TEXT);
 }
 
-fn write_count(body: &mut Vec<u8>, id: &str, value: u64) {
-    open_text(body, id);
+fn write_count(body: &mut Vec<u8>, asked: Asked<'_>, value: u64) {
+    open_text(body, asked);
     write_number(body, usize::try_from(value).unwrap_or(usize::MAX));
     body.extend_from_slice(DONE);
 }
 
 /// A result that says the tool failed; `reason` needs no escaping.
-fn write_failure(body: &mut Vec<u8>, id: &str, reason: &str) {
-    open_text(body, id);
+fn write_failure(body: &mut Vec<u8>, asked: Asked<'_>, reason: &str) {
+    open_text(body, asked);
     body.extend_from_slice(reason.as_bytes());
     body.extend_from_slice(FAILED);
 }
@@ -197,7 +201,7 @@ fn filler_name(number: u32) -> String {
     format!("tool_{number:03}")
 }
 
-fn describe(kind: BackendKind, filler_count: u32) -> String {
+fn describe(kind: BackendKind, filler_count: u32, era: Era) -> String {
     let none = r#"{"type":"object","properties":{}}"#;
     let echo = r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#;
     let number = |name: &str, maximum: u64| {
@@ -228,12 +232,14 @@ fn describe(kind: BackendKind, filler_count: u32) -> String {
         ),
         ("sleep", "Answers after that many milliseconds.", &sleep),
     ];
-    let own: Vec<(&str, &str, &str)> = match kind {
-        BackendKind::Counter => counting.to_vec(),
-        BackendKind::Echo => echoing.to_vec(),
-        BackendKind::All => [counting, echoing].concat(),
-    };
-    let mut out = b"{\"tools\":[".to_vec();
+    let mut own: Vec<(&str, &str, &str)> = Vec::new();
+    if kind != BackendKind::Echo && era == Era::Legacy {
+        own.extend(counting);
+    }
+    if kind != BackendKind::Counter {
+        own.extend(echoing);
+    }
+    let mut out = b"\"tools\":[".to_vec();
     let fillers = (1..=filler_count).map(filler_name).collect::<Vec<_>>();
     let fillers = fillers
         .iter()
@@ -246,7 +252,7 @@ fn describe(kind: BackendKind, filler_count: u32) -> String {
             r#"{comma}{{"name":"{name}","description":"{description}","inputSchema":{schema}}}"#
         );
     }
-    out.extend_from_slice(b"]}");
+    out.push(b']');
     String::from_utf8_lossy(&out).into_owned()
 }
 
@@ -255,10 +261,15 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
+    const ASKED: Asked<'_> = Asked {
+        id: "7",
+        era: Era::Legacy,
+    };
+
     fn call(tools: &Tools, name: &str, arguments: &str) -> (Value, usize, Duration) {
         let mut body = Vec::new();
         let arguments = serde_json::from_str::<Box<RawValue>>(arguments).unwrap();
-        let wait = tools.call("7", name, Some(&arguments), &Session::default(), &mut body);
+        let wait = tools.call(ASKED, name, Some(&arguments), None, &mut body);
         (serde_json::from_slice(&body).unwrap(), body.len(), wait)
     }
 
@@ -340,7 +351,7 @@ mod tests {
     fn lists_are_complete_and_no_name_stands_twice() {
         for kind in [BackendKind::Counter, BackendKind::Echo] {
             let mut body = Vec::new();
-            Tools::new(kind, 50, None).list("1", &mut body);
+            Tools::new(kind, 50, None).list(ASKED, &mut body);
             let reply: Value = serde_json::from_slice(&body).unwrap();
             let tools = reply["result"]["tools"].as_array().unwrap();
             assert_eq!(tools.len(), 53);

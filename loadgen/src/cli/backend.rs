@@ -8,6 +8,7 @@ use super::{EXIT_SETUP, Machine, complain, say};
 use crate::{
     backend::{Backend, BackendKind, BackendOptions, CounterFault, ErrorKind, ReplyKind, Stall},
     delay::Delay,
+    era::Era,
     units::{parse_bytes, parse_time, seconds_or_time, share},
 };
 
@@ -69,6 +70,9 @@ pub(super) struct BackendArguments {
     /// Where to listen.
     #[arg(long, default_value = "127.0.0.1:8901")]
     address: SocketAddr,
+    /// Serve only legacy (initialize and sessions) or only stateless (revision 2026-07-28); none: both.
+    #[arg(long)]
+    era: Option<Era>,
     /// Tools on offer.
     #[arg(long, value_enum, default_value = "echo")]
     kind: KindName,
@@ -154,6 +158,7 @@ impl BackendArguments {
             shards: self.machine.shards,
             cpus: self.machine.cpus(),
             driver: self.machine.io_driver,
+            era: self.era,
             kind: match self.kind {
                 KindName::Counter => BackendKind::Counter,
                 KindName::Echo => BackendKind::Echo,
@@ -232,11 +237,12 @@ mod tests {
     fn a_command_line_becomes_options() {
         let options = parse(
             "x --kind all --latency uniform:1ms..3ms --stall 1s/10s --error-rate 0.1% \
-             --error-kind tool --sse-share 0.5 --payload-bytes 2k --broken skips",
+             --error-kind tool --sse-share 0.5 --payload-bytes 2k --broken skips --era legacy",
         );
         let options = options.unwrap();
         let ms = Duration::from_millis;
         assert_eq!(options.kind, BackendKind::All);
+        assert_eq!(options.era, Some(Era::Legacy));
         assert_eq!(options.latency, Delay::Uniform(ms(1), ms(3)));
         let stall = options.stall.unwrap();
         assert_eq!((stall.length, stall.every), (ms(1000), ms(10_000)));

@@ -28,6 +28,17 @@ pub(crate) enum Content<'a> {
     Filled(usize),
 }
 
+/// What a result must say of itself (mcp.md 2.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Marks {
+    /// Nothing.
+    None,
+    /// That it is complete.
+    Complete,
+    /// And how long it may be kept, and by whom.
+    Kept,
+}
+
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow)]
@@ -54,6 +65,56 @@ struct Part<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+struct MarkedResult<'a> {
+    #[serde(borrow)]
+    result_type: Option<&'a RawValue>,
+    #[serde(borrow)]
+    ttl_ms: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cache_scope: Option<&'a RawValue>,
+}
+
+impl Marks {
+    /// What follows the marks at the start of a result; `None`: they do not stand there as usual.
+    fn strip(self, result: &[u8]) -> Option<&[u8]> {
+        if self == Self::None {
+            return Some(result);
+        }
+        let rest = result.strip_prefix(br#""resultType":"complete","#)?;
+        if self == Self::Complete {
+            return Some(rest);
+        }
+        let rest = rest.strip_prefix(br#""ttlMs":"#)?;
+        let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let rest = rest[length..].strip_prefix(br#","cacheScope":"p"#)?;
+        let scope = [&br#"rivate","#[..], br#"ublic","#];
+        let rest = scope.into_iter().find_map(|end| rest.strip_prefix(end))?;
+        (length > 0).then_some(rest)
+    }
+
+    /// Looks for them in the whole of a result.
+    fn check(self, result: &RawValue) -> Result<(), CallFault> {
+        if self == Self::None {
+            return Ok(());
+        }
+        let marks: MarkedResult<'_> =
+            serde_json::from_str(result.get()).map_err(|_| CallFault::Wire)?;
+        if marks.result_type.map(RawValue::get) != Some(r#""complete""#) {
+            return Err(CallFault::WrongResultType);
+        }
+        let is_time = |raw: &RawValue| raw.get().parse::<u64>().is_ok();
+        let is_scope = |raw: &RawValue| matches!(raw.get(), r#""private""# | r#""public""#);
+        if self == Self::Kept
+            && !(marks.ttl_ms.is_some_and(is_time) && marks.cache_scope.is_some_and(is_scope))
+        {
+            return Err(CallFault::WrongLifetime);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct InitializeResult<'a> {
     #[serde(borrow)]
     protocol_version: Cow<'a, str>,
@@ -63,33 +124,37 @@ impl Content<'_> {
     /// Judges the reply to request `id`; the number of its text, when it is one.
     pub(crate) fn check(
         self,
+        marks: Marks,
         response: &Response,
         buffer: &[u8],
         id: u64,
     ) -> Result<Option<u64>, CallFault> {
-        let message = message_of(response, buffer, id)?;
+        let message = message_of(response, buffer, id, marks)?;
         let message = &*message;
+        if marks != Marks::None && response.session.is_some() {
+            return Err(CallFault::SessionGiven);
+        }
         if self == Self::Result {
-            return result_of(message, id).map(|()| None);
+            return result_of(message, id, marks).map(|()| None);
         }
         if let Self::Bytes { count, tolerance } = self
             && message.len().abs_diff(count) > tolerance
         {
             return Err(CallFault::WrongSize);
         }
-        let Some(text) = glance(message, id) else {
-            return self.check_slowly(message, id);
+        let Some(text) = glance(message, id, marks) else {
+            return self.check_slowly(message, id, marks);
         };
         match self {
             Self::Number => number_of(text).map(Some),
-            Self::Text(sent) if !begins_with(text, sent) => self.check_slowly(message, id),
+            Self::Text(sent) if !begins_with(text, sent) => self.check_slowly(message, id, marks),
             Self::Filled(count) if !is_filled(text, count) => Err(CallFault::WrongContent),
             _ => Ok(None),
         }
     }
 
-    fn check_slowly(self, message: &[u8], id: u64) -> Result<Option<u64>, CallFault> {
-        let (is_error, text) = parse(message, id)?;
+    fn check_slowly(self, message: &[u8], id: u64, marks: Marks) -> Result<Option<u64>, CallFault> {
+        let (is_error, text) = parse(message, id, marks)?;
         if is_error {
             return Err(CallFault::ToolError);
         }
@@ -140,21 +205,27 @@ fn number_of(text: &[u8]) -> Result<u64, CallFault> {
 }
 
 /// Whether the message is a result for `id`.
-fn result_of(message: &[u8], id: u64) -> Result<(), CallFault> {
-    let mut digits = Digits::default();
-    let usual = message
-        .strip_prefix(br#"{"jsonrpc":"2.0","id":"#)
-        .and_then(|rest| rest.strip_prefix(digits.of(id)))
-        .and_then(|rest| rest.strip_prefix(br#","result":{"#));
+fn result_of(message: &[u8], id: u64, marks: Marks) -> Result<(), CallFault> {
+    let usual = usual_result(message, id, marks);
     if usual.is_some_and(|rest| rest.ends_with(b"}}") || rest == b"}}") {
         return Ok(());
     }
-    envelope(message, id).map(|_| ())
+    envelope(message, id, marks).map(|_| ())
+}
+
+/// What stands in a result behind its marks, when all before it is as usual.
+fn usual_result(message: &[u8], id: u64, marks: Marks) -> Option<&[u8]> {
+    let mut digits = Digits::default();
+    let result = message
+        .strip_prefix(br#"{"jsonrpc":"2.0","id":"#)?
+        .strip_prefix(digits.of(id))?
+        .strip_prefix(br#","result":{"#)?;
+    marks.strip(result)
 }
 
 /// Session id and revision of an `initialize` reply.
 pub(crate) fn opened(response: &Response, buffer: &[u8]) -> Result<(String, String), CallFault> {
-    let message = message_of(response, buffer, 0)?;
+    let message = message_of(response, buffer, 0, Marks::None)?;
     let parsed: Message<'_> = serde_json::from_slice(&message).map_err(|_| CallFault::Wire)?;
     let result = parsed.result.ok_or(CallFault::RpcError)?;
     let result: InitializeResult<'_> =
@@ -169,6 +240,7 @@ fn message_of<'a>(
     response: &Response,
     buffer: &'a [u8],
     id: u64,
+    marks: Marks,
 ) -> Result<Cow<'a, [u8]>, CallFault> {
     if response.status != 200 {
         return Err(CallFault::Status(response.status));
@@ -178,25 +250,22 @@ fn message_of<'a>(
         return Ok(Cow::Borrowed(body));
     }
     let mut events = Events(body);
-    let answers = |data: &Cow<'_, [u8]>| is_answer(data, id);
+    let answers = |data: &Cow<'_, [u8]>| is_answer(data, id, marks);
     events.find(answers).ok_or(CallFault::Wire)
 }
 
 /// Whether this message is the reply to `id`, and not a notification or request on the way.
-fn is_answer(data: &[u8], id: u64) -> bool {
-    glance(data, id).is_some()
+fn is_answer(data: &[u8], id: u64, marks: Marks) -> bool {
+    glance(data, id, marks).is_some()
         || serde_json::from_slice::<Message<'_>>(data)
             .is_ok_and(|message| message.result.is_some() || message.error.is_some())
 }
 
 /// Recognises the usual success: our id first, then a result with `isError` absent or false.
 /// What follows the quote that opens its text.
-fn glance(message: &[u8], id: u64) -> Option<&[u8]> {
-    let mut digits = Digits::default();
-    let rest = message
-        .strip_prefix(br#"{"jsonrpc":"2.0","id":"#)?
-        .strip_prefix(digits.of(id))?
-        .strip_prefix(br#","result":{"content":[{"type":"text","text":""#)?;
+fn glance(message: &[u8], id: u64, marks: Marks) -> Option<&[u8]> {
+    let rest =
+        usual_result(message, id, marks)?.strip_prefix(br#""content":[{"type":"text","text":""#)?;
     // Inside a JSON string the second quote would be escaped, so this is the member.
     if memchr::memmem::find(rest, br#""isError""#).is_some()
         && !rest.ends_with(br#""isError":false}}"#)
@@ -206,19 +275,21 @@ fn glance(message: &[u8], id: u64) -> Option<&[u8]> {
     Some(rest)
 }
 
-/// The result of the message, which must be for `id`.
-fn envelope(message: &[u8], id: u64) -> Result<&RawValue, CallFault> {
+/// The result of the message, which must be for `id` and marked.
+fn envelope(message: &[u8], id: u64, marks: Marks) -> Result<&RawValue, CallFault> {
     let parsed: Message<'_> = serde_json::from_slice(message).map_err(|_| CallFault::Wire)?;
     let mut digits = Digits::default();
     if parsed.id.map(|raw| raw.get().as_bytes()) != Some(digits.of(id)) {
         return Err(CallFault::WrongId);
     }
-    parsed.result.ok_or(CallFault::RpcError)
+    let result = parsed.result.ok_or(CallFault::RpcError)?;
+    marks.check(result)?;
+    Ok(result)
 }
 
 /// The long way: whether the tool failed, and its first text.
-fn parse(message: &[u8], id: u64) -> Result<(bool, Option<String>), CallFault> {
-    let result = envelope(message, id)?;
+fn parse(message: &[u8], id: u64, marks: Marks) -> Result<(bool, Option<String>), CallFault> {
+    let result = envelope(message, id, marks)?;
     let result: CallResult<'_> = serde_json::from_str(result.get()).map_err(|_| CallFault::Wire)?;
     let text = result
         .content
@@ -279,7 +350,72 @@ mod tests {
     }
 
     fn check(content: Content<'_>, body: &str) -> Result<Option<u64>, CallFault> {
-        content.check(&response(body, false), body.as_bytes(), 7)
+        content.check(Marks::None, &response(body, false), body.as_bytes(), 7)
+    }
+
+    fn check_marked(marks: Marks, content: Content<'_>, result: &str) -> Result<(), CallFault> {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{{result}}}}}"#);
+        let verdict = content.check(marks, &response(&body, false), body.as_bytes(), 7);
+        verdict.map(drop)
+    }
+
+    #[test]
+    fn a_result_without_a_session_says_that_it_is_complete() {
+        use CallFault::WrongResultType;
+        let content = r#""content":[{"type":"text","text":"a"}]"#;
+        for (marks, verdict) in [
+            (r#""resultType":"complete","#, Ok(())),
+            (r#""resultType": "complete", "#, Ok(())),
+            (r#""resultType":"input_required","#, Err(WrongResultType)),
+            (r#""resultType":7,"#, Err(WrongResultType)),
+            (r#""x":{"resultType":"complete"},"#, Err(WrongResultType)),
+            ("", Err(WrongResultType)),
+        ] {
+            let sent = format!("{marks}{content}");
+            let wanted = [Content::Result, Content::Tool, Content::Text(b"a")];
+            for wanted in wanted {
+                let verdict_here = check_marked(Marks::Complete, wanted, &sent);
+                assert_eq!(verdict_here, verdict, "{wanted:?} {sent}");
+            }
+            let last = format!(
+                r#"{content},"isError":false,{}"#,
+                marks.trim_end_matches([',', ' '])
+            );
+            if !marks.is_empty() {
+                let verdict_here = check_marked(Marks::Complete, Content::Text(b"a"), &last);
+                assert_eq!(verdict_here, verdict, "{last}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_without_a_session_says_how_long_it_may_be_kept() {
+        use CallFault::WrongLifetime;
+        for (marks, verdict) in [
+            (r#""ttlMs":5,"cacheScope":"private""#, Ok(())),
+            (r#""cacheScope":"public","ttlMs":0"#, Ok(())),
+            (r#""ttlMs":5,"cacheScope":"shared""#, Err(WrongLifetime)),
+            (r#""ttlMs":-5,"cacheScope":"private""#, Err(WrongLifetime)),
+            (r#""ttlMs":"5","cacheScope":"private""#, Err(WrongLifetime)),
+            (r#""ttlMs":,"cacheScope":"private""#, Err(CallFault::Wire)),
+            (r#""ttlMs":5"#, Err(WrongLifetime)),
+            (r#""cacheScope":"private""#, Err(WrongLifetime)),
+        ] {
+            let sent = format!(r#""resultType":"complete",{marks},"tools":[]"#);
+            let verdict_here = check_marked(Marks::Kept, Content::Result, &sent);
+            assert_eq!(verdict_here, verdict, "{sent}");
+        }
+    }
+
+    #[test]
+    fn a_session_id_that_nobody_asked_for_is_wrong() {
+        let body = reply("5", "").replace(r#""content""#, r#""resultType":"complete","content""#);
+        let mut given = response(&body, false);
+        let verdict =
+            |given: &Response| Content::Tool.check(Marks::Complete, given, body.as_bytes(), 7);
+        assert_eq!(verdict(&given), Ok(None));
+        given.session = Some(0..1);
+        assert_eq!(verdict(&given), Err(CallFault::SessionGiven));
     }
 
     fn reply(text: &str, rest: &str) -> String {
@@ -380,7 +516,7 @@ mod tests {
             ..response(&body, false)
         };
         assert_eq!(
-            counter.check(&not_found, body.as_bytes(), 7),
+            counter.check(Marks::None, &not_found, body.as_bytes(), 7),
             Err(Status(404))
         );
     }
@@ -395,7 +531,7 @@ mod tests {
             format!("data: {{\"method\":\"notifications/progress\"}}\n\n: x\n\ndata: {split}\n\n"),
         ] {
             let response = response(&stream, true);
-            let verdict = Content::Number.check(&response, stream.as_bytes(), 7);
+            let verdict = Content::Number.check(Marks::None, &response, stream.as_bytes(), 7);
             assert_eq!(verdict, Ok(Some(5)), "{stream}");
         }
         for stream in [
@@ -404,7 +540,7 @@ mod tests {
             "data: {}\n\n".to_owned(),
         ] {
             let response = response(&stream, true);
-            let verdict = Content::Tool.check(&response, stream.as_bytes(), 7);
+            let verdict = Content::Tool.check(Marks::None, &response, stream.as_bytes(), 7);
             assert_eq!(verdict, Err(CallFault::Wire), "{stream}");
         }
     }

@@ -2,8 +2,14 @@
 
 use serde_json::{Value, value::RawValue};
 
-use super::{Script, check::Content};
-use crate::operation::{Check, Method, Operation, Sizes};
+use super::{
+    Script,
+    check::{Content, Marks},
+};
+use crate::{
+    era::{Era, STATELESS_REVISION, header_value},
+    operation::{Check, Method, Operation, Sizes},
+};
 
 /// Bytes by which a reply may differ from [`Check::Bytes`].
 const SIZE_TOLERANCE: usize = 32;
@@ -16,6 +22,8 @@ pub(crate) struct Form {
     pub(crate) method: Method,
     pub(crate) payload: Option<Sizes>,
     check: Check,
+    /// Header lines of its own.
+    lines: Vec<u8>,
     /// From behind the id to where the payload goes, and what comes after it.
     before: Vec<u8>,
     after: Vec<u8>,
@@ -24,26 +32,40 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    pub(crate) fn new(operation: &Operation) -> Self {
+    pub(crate) fn new(operation: &Operation, era: Era) -> Self {
         let method = operation.method;
-        let mut before = format!(r#","method":"{}""#, method.name());
-        let mut after = String::new();
+        let (mut before, mut after) = (String::new(), String::new());
         if let Some(key) = method.target_key() {
             let target = Value::from(operation.target.as_str());
-            before += &format!(r#","params":{{"{key}":{target}"#);
+            before = format!(r#""{key}":{target}"#);
             if method != Method::ReadResource {
                 let (start, end) = arguments(operation);
                 before += r#","arguments":"#;
                 before += &start;
                 after += &end;
             }
+        }
+        let mut lines = String::new();
+        if era == Era::Stateless {
+            let comma = if before.is_empty() { "" } else { "," };
+            before = format!("{}{comma}{before}", meta());
+            lines = format!("mcp-method: {}\r\n", method.name());
+            if method.target_key().is_some() {
+                lines += &format!("mcp-name: {}\r\n", header_value(&operation.target));
+            }
+        }
+        let mut start = format!(r#","method":"{}""#, method.name());
+        if !before.is_empty() {
+            start += r#","params":{"#;
             after.push('}');
         }
+        before.insert_str(0, &start);
         after.push('}');
         Self {
             method,
             payload: operation.payload,
             check: operation.check,
+            lines: lines.into_bytes(),
             before: before.into_bytes(),
             after: after.into_bytes(),
             text: text_of(&operation.arguments),
@@ -55,12 +77,21 @@ impl Form {
         let mut digits = Digits::default();
         let id = digits.of(id);
         let fixed = OPENING.len() + self.before.len() + self.after.len();
-        put_head(out, head, fixed + id.len() + payload);
+        put_head(out, head, &self.lines, fixed + id.len() + payload);
         out.extend_from_slice(OPENING);
         out.extend_from_slice(id);
         out.extend_from_slice(&self.before);
         out.resize(out.len() + payload, b'x');
         out.extend_from_slice(&self.after);
+    }
+
+    /// What its result must say of itself.
+    pub(super) fn marks(&self, era: Era) -> Marks {
+        match era {
+            Era::Legacy => Marks::None,
+            Era::Stateless if self.method.can_be_kept() => Marks::Kept,
+            Era::Stateless => Marks::Complete,
+        }
     }
 
     /// What the reply must hold.
@@ -79,6 +110,19 @@ impl Form {
             Check::Echo => Content::Text(&self.text),
         }
     }
+}
+
+/// What every stateless request says of itself (mcp.md 2.1).
+fn meta() -> String {
+    format!(
+        concat!(
+            r#""_meta":{{"io.modelcontextprotocol/protocolVersion":"{}","#,
+            r#""io.modelcontextprotocol/clientInfo":{{"name":"loadgen","version":"{}"}},"#,
+            r#""io.modelcontextprotocol/clientCapabilities":{{}}}}"#
+        ),
+        STATELESS_REVISION,
+        env!("CARGO_PKG_VERSION")
+    )
 }
 
 /// The arguments in two parts, the payload between them; all in the first without a payload.
@@ -111,13 +155,8 @@ fn text_of(arguments: &str) -> Vec<u8> {
     text.unwrap_or_default().as_bytes().to_vec()
 }
 
-/// The head of a session's requests up to and including `content-length: `.
-pub(super) fn head_of(
-    script: &Script,
-    method: &str,
-    number: u64,
-    session: Option<(&str, &str)>,
-) -> Vec<u8> {
+/// The head of a session's requests, all but the lines of each request and its length.
+pub(super) fn head_of(script: &Script, method: &str, number: u64, said: Said<'_>) -> Vec<u8> {
     let mut head = format!(
         "{method} {} HTTP/1.1\r\nhost: {}\r\nuser-agent: loadgen\r\n\
          accept: application/json, text/event-stream\r\ncontent-type: application/json\r\n",
@@ -130,13 +169,20 @@ pub(super) fn head_of(
         head.push_str(line);
         head.push_str("\r\n");
     }
-    if let Some((id, revision)) = session {
-        head.push_str(&format!(
-            "mcp-session-id: {id}\r\nmcp-protocol-version: {revision}\r\n"
-        ));
+    if let Some(id) = said.session {
+        head.push_str(&format!("mcp-session-id: {id}\r\n"));
     }
-    head.push_str("content-length: ");
+    if let Some(revision) = said.revision {
+        head.push_str(&format!("mcp-protocol-version: {revision}\r\n"));
+    }
     head.into_bytes()
+}
+
+/// What the requests of a session say of it in their heads.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Said<'a> {
+    pub(super) session: Option<&'a str>,
+    pub(super) revision: Option<&'a str>,
 }
 
 /// The token of a session, by its number: users take turns.
@@ -147,8 +193,10 @@ fn token_of(tokens: &[String], number: u64) -> Option<&String> {
     tokens.get(index)
 }
 
-fn put_head(out: &mut Vec<u8>, head: &[u8], body_bytes: usize) {
+fn put_head(out: &mut Vec<u8>, head: &[u8], lines: &[u8], body_bytes: usize) {
     out.extend_from_slice(head);
+    out.extend_from_slice(lines);
+    out.extend_from_slice(b"content-length: ");
     let mut digits = Digits::default();
     out.extend_from_slice(digits.of(body_bytes as u64));
     out.extend_from_slice(b"\r\n\r\n");
@@ -156,7 +204,7 @@ fn put_head(out: &mut Vec<u8>, head: &[u8], body_bytes: usize) {
 
 /// Appends a whole request.
 pub(super) fn put_request(out: &mut Vec<u8>, head: &[u8], body: &[u8]) {
-    put_head(out, head, body.len());
+    put_head(out, head, b"", body.len());
     out.extend_from_slice(body);
 }
 
@@ -182,13 +230,20 @@ impl Digits {
 mod tests {
     use super::*;
 
-    fn message(operation: &Operation, payload: usize) -> Value {
+    fn request(operation: &Operation, era: Era, payload: usize) -> (String, Value) {
         let mut out = Vec::new();
-        Form::new(operation).put(&mut out, b"length: ", 7, payload);
+        Form::new(operation, era).put(&mut out, b"first\r\n", 7, payload);
         let text = String::from_utf8(out).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert_eq!(head, format!("length: {}", body.len()));
-        serde_json::from_str(body).unwrap()
+        let length = format!("\r\ncontent-length: {}", body.len());
+        let lines = head.strip_suffix(&length).unwrap();
+        (lines.to_owned(), serde_json::from_str(body).unwrap())
+    }
+
+    fn message(operation: &Operation, payload: usize) -> Value {
+        let (lines, message) = request(operation, Era::Legacy, payload);
+        assert_eq!(lines, "first");
+        message
     }
 
     #[test]
@@ -201,6 +256,25 @@ mod tests {
                 Some(key) => assert!(message["params"][key].is_string(), "{message}"),
                 None => assert!(message.get("params").is_none(), "{message}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_stateless_request_says_everything_in_body_and_head() {
+        for method in Method::ALL {
+            let operation = Operation::of(method);
+            let (lines, message) = request(&operation, Era::Stateless, 0);
+            let meta = &message["params"]["_meta"];
+            let member = |name: &str| &meta[format!("io.modelcontextprotocol/{name}")];
+            assert_eq!(member("protocolVersion"), STATELESS_REVISION);
+            assert!(member("clientCapabilities").is_object(), "{message}");
+            assert_eq!(member("clientInfo")["name"], "loadgen");
+            let mut wanted = format!("first\r\nmcp-method: {}", method.name());
+            if let Some(key) = method.target_key() {
+                wanted += &format!("\r\nmcp-name: {}", operation.target);
+                assert_eq!(message["params"][key], operation.target.as_str());
+            }
+            assert_eq!(lines, wanted);
         }
     }
 

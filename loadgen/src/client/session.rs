@@ -1,20 +1,22 @@
-//! A legacy session: opened with `initialize`, ended with DELETE (mcp.md 1.2).
+//! A session: opened with `initialize`, ended with DELETE (mcp.md 1.2); or what stands for one with
+//! clients that have none.
 
 use super::{
     CallFault, Called, Connection, Form, Script, check,
-    request::{head_of, put_request},
+    request::{Said, head_of, put_request},
 };
 use crate::{
     affinity::{Count, ViolationKind},
+    era::{Era, STATELESS_REVISION},
     random::Random,
 };
 
 /// Revision the client asks for.
 const REVISION: &str = "2025-11-25";
 
-/// A session.
+/// A session, or one client without.
 pub(crate) struct Session {
-    /// The head of every request up to and including `content-length: `.
+    /// The head of every request, all but the lines of each and its length.
     head: Vec<u8>,
     next_id: u64,
     count: Count,
@@ -25,6 +27,35 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// A client of the script's era, ready to call: its session is open, if it has one.
+    pub(crate) async fn begin(
+        script: &Script,
+        number: u64,
+        connection: &mut Connection,
+    ) -> Result<Self, CallFault> {
+        if script.era == Era::Stateless {
+            let revision = Some(STATELESS_REVISION);
+            let said = Said {
+                revision,
+                ..Said::default()
+            };
+            return Ok(Self::new(head_of(script, "POST", number, said)));
+        }
+        let (session, _) = Self::open(script, number, connection).await?;
+        session.announce(script, connection).await?;
+        Ok(session)
+    }
+
+    fn new(head: Vec<u8>) -> Self {
+        Self {
+            head,
+            next_id: 1,
+            count: Count::default(),
+            owner: None,
+            mismatch: None,
+        }
+    }
+
     /// `initialize` over `connection`, for the session of this number in the run.
     pub(crate) async fn open(
         script: &Script,
@@ -40,7 +71,7 @@ impl Session {
             REVISION,
             env!("CARGO_PKG_VERSION")
         );
-        let first = head_of(script, "POST", number, None);
+        let first = head_of(script, "POST", number, Said::default());
         let response = connection
             .exchange(script.limit, |out| {
                 put_request(out, &first, body.as_bytes())
@@ -49,13 +80,12 @@ impl Session {
         let called = connection.called(&response);
         let (id, revision) = check::opened(&response, connection.inbound())?;
         let owner = script.slots.as_ref();
-        let session = Self {
-            head: head_of(script, "POST", number, Some((&id, &revision))),
-            next_id: 1,
-            count: Count::default(),
-            owner: owner.map(|slots| slots.owner_of(id.as_bytes())),
-            mismatch: None,
+        let said = Said {
+            session: Some(&id),
+            revision: Some(&revision),
         };
+        let mut session = Self::new(head_of(script, "POST", number, said));
+        session.owner = owner.map(|slots| slots.owner_of(id.as_bytes()));
         Ok((session, called))
     }
 
@@ -95,7 +125,8 @@ impl Session {
             .inspect_err(|_| self.count.unsure())?;
         let called = connection.called(&response);
         let content = form.content(payload);
-        let number = content.check(&response, connection.inbound(), id)?;
+        let marks = form.marks(script.era);
+        let number = content.check(marks, &response, connection.inbound(), id)?;
         if let Some(number) = number.filter(|_| content == check::Content::Number) {
             let expected = self.count.expected();
             if let Err(kind) = self.count.take(number) {

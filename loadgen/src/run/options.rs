@@ -7,6 +7,7 @@ use shards::DriverChoice;
 use crate::{
     arrivals::{Arrivals, Shape, Stage},
     delay::Delay,
+    era::Era,
     operation::{Check, Method, Operation},
 };
 
@@ -63,6 +64,8 @@ pub enum Rhythm {
 pub struct RunOptions {
     /// The endpoint, `http://HOST[:PORT]/PATH`.
     pub url: String,
+    /// How callers speak. Those without sessions have none of what is said of sessions here.
+    pub era: Era,
     /// Calls in flight at the most: callers of a closed loop. With kept connections, as many.
     pub connections: u32,
     /// Sessions; by default one for each connection, with shared ones two. Sticky ignores it.
@@ -123,6 +126,7 @@ impl Default for RunOptions {
     fn default() -> Self {
         Self {
             url: String::new(),
+            era: Era::default(),
             connections: 1,
             sessions: None,
             session_life: None,
@@ -166,6 +170,31 @@ impl RunOptions {
             check: self.check,
             ..Operation::of(Method::CallTool)
         }]
+    }
+
+    /// What callers of the era cannot do: the name of the option, and why.
+    pub(crate) fn not_of_era(&self) -> Option<(&'static str, String)> {
+        let strange = |operation: &Operation| !operation.method.is_of(self.era);
+        if let Some(operation) = self.operations().into_iter().find(strange) {
+            let (method, era) = (operation.method.name(), self.era.name());
+            return Some(("mix", format!("has {method}, which era {era} has not")));
+        }
+        if self.era == Era::Legacy {
+            return None;
+        }
+        let needs_sessions = [
+            ("sessions", self.sessions.is_some()),
+            ("session-life", self.session_life.is_some()),
+            ("streams", self.streams > 0),
+            ("target-shards", self.target_shards.is_some()),
+            ("connections", self.pattern == Pattern::Spread),
+            ("expect", self.has_counter()),
+        ];
+        let (name, _) = needs_sessions.into_iter().find(|(_, is_said)| *is_said)?;
+        Some((
+            name,
+            "needs sessions, which era stateless has not".to_owned(),
+        ))
     }
 
     /// Measured time; `None`: no end.

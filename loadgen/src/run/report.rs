@@ -319,6 +319,7 @@ fn asked(options: &RunOptions, shape: Option<&Shape>) -> Asked {
     let mut settings = BTreeMap::new();
     let mut set = |name: &str, value: String| settings.insert(name.to_owned(), value);
     set("connections", options.pattern.name().to_owned());
+    set("era", options.era.name().to_owned());
     set("seed", options.seed.to_string());
     let mix: Vec<_> = options
         .operations()

@@ -38,8 +38,7 @@ pub(crate) async fn hold(team: &Team, number: u64) {
 async fn open(team: &Team, number: u64) -> Result<Events, CallFault> {
     let script = &team.common.script;
     let mut connection = team.connect().await?;
-    let (session, _) = Session::open(script, number, &mut connection).await?;
-    session.announce(script, &mut connection).await?;
+    let session = Session::begin(script, number, &mut connection).await?;
     let sent = team.elapsed();
     let opened = Events::open(&session, script, connection).await;
     let result = opened.as_ref().map(|(_, at)| (team.since_start(*at), 0));

@@ -15,7 +15,10 @@ use super::{
     tally::Tally,
     team::{Line, Seat, Team},
 };
-use crate::client::{CallFault, Connection, Session};
+use crate::{
+    client::{CallFault, Connection, Session},
+    era::Era,
+};
 
 /// Sessions a shard keeps histograms for.
 const SESSIONS_TOLD_MAX: usize = 64;
@@ -103,8 +106,7 @@ async fn open_all(team: &Team, workers: usize, sessions: usize) -> Result<Crew, 
     for index in 0..sessions.max(workers) {
         let mut connection = team.connect().await?;
         let number = team.number(index);
-        let (session, _) = Session::open(script, number, &mut connection).await?;
-        session.announce(script, &mut connection).await?;
+        let session = Session::begin(script, number, &mut connection).await?;
         if let Some(owner) = session.owner {
             team.tally.borrow_mut().recorder.session(owner);
         }
@@ -125,6 +127,9 @@ async fn open_all(team: &Team, workers: usize, sessions: usize) -> Result<Crew, 
 
 /// Ends the sessions, so that repeated runs do not fill the server.
 async fn close_all(team: &Team) {
+    if team.common.script.era == Era::Stateless {
+        return;
+    }
     let seats = team.idle.take().into_iter().chain(team.ended.take());
     let mut connection: Option<Connection> = None;
     for seat in seats {

@@ -11,6 +11,7 @@ use super::{OperationEntry, Plan, ScenarioFault, Text, operations};
 use crate::{
     arrivals::{Arrivals, Shape},
     delay::Delay,
+    era::Era,
     operation::{Check, Method, Operation, Sizes, parse_mix},
     run::{Pattern, Rhythm, RunOptions},
     search::SearchOptions,
@@ -59,6 +60,13 @@ impl Plan {
     pub fn resolve(self, token: Option<String>) -> Outcome<Resolved> {
         let url = self.url.clone().ok_or_else(|| fault("url", "is missing"))?;
         let is_affinity = self.check_affinity == Some(true);
+        let era = read("era", &self.era, str::parse)?.unwrap_or_default();
+        if is_affinity && era == Era::Stateless {
+            return Err(fault(
+                "check-affinity",
+                "needs sessions, which era stateless has not",
+            ));
+        }
         let load = self.load()?;
         let shape = self.shape()?;
         let is_open = self.rate.is_some() || shape.is_some();
@@ -71,6 +79,7 @@ impl Plan {
         let mix = self.mix(is_affinity)?;
         let options = RunOptions {
             url,
+            era,
             connections: positive("callers", self.callers, callers)?,
             sessions: self.sessions,
             session_life: self.session_life.map(|life| life.max(1)),
@@ -292,6 +301,9 @@ impl Resolved {
                 "profile",
                 "agent is for a closed loop: leave the rate out",
             ));
+        }
+        if let Some((key, why)) = options.not_of_era() {
+            return Err(fault(key, why));
         }
         for operation in &options.mix {
             let parsed = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(

@@ -23,6 +23,7 @@ impl<'a> Section<'a> {
         Self {
             head: RequestHead {
                 len: 0,
+                header_count: 0,
                 method: first.method,
                 target: first.target,
                 path,

@@ -68,6 +68,7 @@ pub(super) enum ParamsKey {
     ClientInfo,
     Reference,
     TaskId,
+    RequestState,
 }
 
 /// The `params` key of exactly this spelling.
@@ -85,6 +86,7 @@ pub(super) fn params_key(name: &[u8]) -> Option<ParamsKey> {
         b"clientInfo" => ParamsKey::ClientInfo,
         b"ref" => ParamsKey::Reference,
         b"taskId" => ParamsKey::TaskId,
+        b"requestState" => ParamsKey::RequestState,
         _ => return None,
     })
 }
