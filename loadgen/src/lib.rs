@@ -1,10 +1,11 @@
 //! Load for MCP endpoints, and a sample MCP server to send it to.
 //!
 //! [`backend`] is a small, fast, strict MCP server over streamable HTTP that also simulates slow
-//! and broken ones; [`run`] drives any endpoint, with sessions or without ([`era`]), in a closed loop
-//! or at a rate, checks every reply and keeps HDR histograms; [`record`] is what a run measured, exact when
-//! merged; [`cli`] is the `loadgen` command. Runs and backend stand on the `shards` engine. Nothing
-//! here knows the gateway, but for the published rule of who owns a session.
+//! and broken ones; [`run`] drives any endpoint, with sessions or without ([`era`]), in a closed
+//! loop or at a rate, checks every reply and keeps HDR histograms; [`record`] is what a run
+//! measured, exact when merged; [`cli`] is the `loadgen` command. Runs and backend stand on the
+//! `shards` engine. Nothing here knows the gateway, but for the published rule of who owns a
+//! session.
 
 pub mod affinity;
 pub mod arrivals;

@@ -167,8 +167,8 @@ plan! {
     /// Bytes of the argument `text` of calls: 200, 16k, or 64..64k (evenly over the magnitudes).
     #[arg(long, help_heading = "What callers do")]
     payload: Text,
-    /// How callers speak: legacy (initialize and sessions), or stateless (revision 2026-07-28: every
-    /// request for itself). Default legacy.
+    /// How callers speak: legacy (initialize and sessions), or stateless (revision 2026-07-28:
+    /// every request for itself). Default legacy.
     #[arg(long, help_heading = "What callers do")]
     era: Text,
     /// What replies of tools must be: success, echo (the text that was sent), counter (the number

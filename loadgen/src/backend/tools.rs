@@ -86,7 +86,8 @@ impl Tools {
         body.extend_from_slice(b"}}");
     }
 
-    /// Appends the reply to `tools/call`; nothing counts without a session. The time to wait before it is sent.
+    /// Appends the reply to `tools/call`; nothing counts without a session. The time to wait before
+    /// it is sent.
     pub(super) fn call(
         &self,
         asked: Asked<'_>,

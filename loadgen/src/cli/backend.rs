@@ -70,7 +70,8 @@ pub(super) struct BackendArguments {
     /// Where to listen.
     #[arg(long, default_value = "127.0.0.1:8901")]
     address: SocketAddr,
-    /// Serve only legacy (initialize and sessions) or only stateless (revision 2026-07-28); none: both.
+    /// Serve only legacy (initialize and sessions) or only stateless (revision 2026-07-28); none:
+    /// both.
     #[arg(long)]
     era: Option<Era>,
     /// Tools on offer.
