@@ -18,8 +18,8 @@ const SESSIONS_MAX: usize = 200;
 /// How far a reply's size may be off: the gateway puts ids of its own length in.
 const BYTES_TOLERANCE: usize = 32;
 
-/// Runs `work` in a thread on core `cpu` that never takes it from a thread that runs. Threads started
-/// by `work` are like that too.
+/// Runs `work` in a thread on core `cpu` that never takes it from a thread that runs. Threads that
+/// `work` starts are like that too.
 pub(super) fn politely<T: Send>(cpu: usize, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let working = scope.spawn(|| {
