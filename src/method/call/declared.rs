@@ -280,7 +280,7 @@ fn read(document: &[u8]) -> Result<Vec<u8>, BackendFailure> {
         return Err(BackendFailure::Error(code.unwrap_or(-32603)));
     }
     let result = scan.result.ok_or(CallFault::NotAReply)?;
-    match profile::result_type(document, result) {
+    match profile::result_marks(document, result).kind {
         profile::ResultType::Complete | profile::ResultType::Missing => {
             Ok(result.slice(document).to_vec())
         }
