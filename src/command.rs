@@ -99,7 +99,7 @@ fn version(json: bool) -> ExitCode {
         say(serde_json::json!({
             "name": "shardgate",
             "version": version,
-            "protocol_versions": crate::mcp::version::names(true, true),
+            "protocol_versions": crate::mcp::version::names(true, crate::mcp::version::VersionSet::ALL),
         }));
     } else {
         say(format_args!("shardgate {version}"));

@@ -565,6 +565,7 @@ fn build(
                 client_answer: times.client_answer,
                 heartbeat: times.heartbeat_interval,
                 in_flight_max: settings.upstream.concurrency_max,
+                stateless_in_flight_max: settings.protocols.backend_calls_max,
                 idle_per_target_max: settings.upstream.idle_per_backend_max,
                 idle_ms_max: UPSTREAM_IDLE_MS_MAX,
                 reply_bytes_max: limits.response_bytes_max,

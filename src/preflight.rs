@@ -152,14 +152,18 @@ pub fn session_version(
     }
     if names_stateless(request) || !protocols.legacy {
         return Err(match request.head.method {
-            Method::Post if !protocols.stateless => Refusal::Stateless(None),
+            Method::Post if !protocols.stateless => {
+                Refusal::Stateless(None, protocols.with_sessions())
+            }
             Method::Post => Refusal::modern(None, StatelessFault::Envelope(EnvelopeFault::Batch)),
             _ => Refusal::StatelessMethod,
         });
     }
     let header = request.field(request.head.protocol_version);
+    let served = protocols.with_sessions();
+    let read = |name: &[u8]| Version::from_name(name).filter(|version| served.contains(*version));
     header
-        .map(|name| Version::from_name(name).ok_or(Refusal::Version))
+        .map(|name| read(name).ok_or(Refusal::Version(served)))
         .transpose()
 }
 
@@ -206,7 +210,7 @@ pub fn classify(
     };
     let enabled = Enabled {
         stateless: protocols.stateless,
-        legacy: protocols.legacy,
+        legacy: protocols.with_sessions(),
     };
     classify::classify(enabled, &marks).map_err(|misfit| {
         let id = message.id.map(|span| span.slice(body));
@@ -227,10 +231,10 @@ pub fn classify(
                         .into(),
                     Some(_) => String::from_utf8_lossy(name).into(),
                 },
-                version::names(protocols.stateless, protocols.legacy),
+                version::names(protocols.stateless, protocols.with_sessions()),
             )),
-            Misfit::StatelessOff => Refusal::Stateless(id.map(Box::from)),
-            Misfit::LegacyVersion => Refusal::Version,
+            Misfit::StatelessOff => Refusal::Stateless(id.map(Box::from), enabled.legacy),
+            Misfit::LegacyVersion => Refusal::Version(enabled.legacy),
             Misfit::NoSession => Refusal::NoSession,
         }
     })
@@ -242,9 +246,15 @@ pub fn says_stateless(protocols: &Protocols, request: &Request) -> bool {
 }
 
 /// The header must name the session's revision, if it is there (mcp.md 1.2).
-pub fn check_version(header: Option<Version>, session: &Session) -> Result<(), Refusal> {
+pub fn check_version(
+    protocols: &Protocols,
+    header: Option<Version>,
+    session: &Session,
+) -> Result<(), Refusal> {
     match header {
-        Some(version) if version != session.version => Err(Refusal::Version),
+        Some(version) if version != session.version => {
+            Err(Refusal::Version(protocols.with_sessions()))
+        }
         _ => Ok(()),
     }
 }

@@ -6,7 +6,11 @@
 
 use crate::{
     declared::call::CallRefusal,
-    mcp::{envelope::EnvelopeFault, json},
+    mcp::{
+        envelope::EnvelopeFault,
+        json,
+        version::{self, VersionSet},
+    },
     stateless::StatelessFault,
     upstream::CallFault,
 };
@@ -52,12 +56,12 @@ pub enum Refusal {
     ContentType,
     /// The body is not an acceptable message; with the id, if one could be read.
     Envelope(EnvelopeFault, Option<Box<[u8]>>),
-    /// `MCP-Protocol-Version` names no revision we speak.
-    Version,
+    /// `MCP-Protocol-Version` names no revision with sessions that is served; those that are.
+    Version(VersionSet),
     /// `MCP-Protocol-Version` stands twice.
     RepeatedVersion,
-    /// The stateless revision is not served.
-    Stateless(Option<Box<[u8]>>),
+    /// The stateless revision is not served; what is.
+    Stateless(Option<Box<[u8]>>, VersionSet),
     /// Not a method of the stateless revision.
     StatelessMethod,
     /// A stateless request is refused: with the id, if one could be read.
@@ -192,21 +196,23 @@ impl Refusal {
                 "Unsupported Media Type: Content-Type must be application/json",
             ),
             Self::Envelope(fault, id) => rpc(400, id.as_deref(), fault.code(), fault.message()),
-            Self::Version => rpc(
-                400,
-                None,
-                -32000,
-                "Bad Request: Unsupported protocol version (supported versions: 2024-11-05, \
-                 2025-03-26, 2025-06-18, 2025-11-25)",
-            ),
+            Self::Version(served) => {
+                let mut names = version::names(false, *served);
+                names.reverse();
+                let text = format!(
+                    "Bad Request: Unsupported protocol version (supported versions: {})",
+                    names.join(", ")
+                );
+                rpc(400, None, -32000, &text)
+            }
             Self::RepeatedVersion => rpc(
                 400,
                 None,
                 -32600,
                 "Bad Request: MCP-Protocol-Version stands more than once",
             ),
-            Self::Stateless(id) => Answer {
-                body: unsupported_version(id.as_deref()),
+            Self::Stateless(id, served) => Answer {
+                body: unsupported_version(id.as_deref(), *served),
                 ..rpc(400, None, -32022, "")
             },
             Self::Modern(id, fault) => fault.answer(id.as_deref()),
@@ -290,7 +296,7 @@ impl Refusal {
             Self::Accept | Self::AcceptStream => "accept",
             Self::ContentType => "content_type",
             Self::Envelope(..) => "envelope",
-            Self::Version | Self::RepeatedVersion | Self::Stateless(_) => "version",
+            Self::Version(_) | Self::RepeatedVersion | Self::Stateless(..) => "version",
             Self::NoSession => "no_session",
             Self::UnknownSession => "unknown_session",
             Self::SessionCap => "session_cap",
@@ -353,11 +359,20 @@ pub fn rpc_error(id: Option<&[u8]>, code: i32, message: &str) -> Vec<u8> {
 }
 
 /// mcp.md 2.3: -32022 with what we support and what was asked for.
-fn unsupported_version(id: Option<&[u8]>) -> Vec<u8> {
+fn unsupported_version(id: Option<&[u8]>, served: VersionSet) -> Vec<u8> {
     let mut body = b"{\"jsonrpc\":\"2.0\",\"id\":".to_vec();
     body.extend_from_slice(id.unwrap_or(b"null"));
+    let supported = serde_json::json!(version::names(false, served));
     body.extend_from_slice(
-        br#","error":{"code":-32022,"message":"Unsupported protocol version","data":{"supported":["2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"requested":"2026-07-28"}}}"#,
+        format!(
+            concat!(
+                r#","error":{{"code":-32022,"message":"Unsupported protocol version","#,
+                r#""data":{{"supported":{},"requested":"{}"}}}}}}"#
+            ),
+            supported,
+            version::STATELESS
+        )
+        .as_bytes(),
     );
     body
 }
@@ -376,8 +391,8 @@ mod tests {
     fn bodies_are_json_and_ids_are_echoed() {
         let refusals = [
             Refusal::Accept,
-            Refusal::Version,
-            Refusal::Stateless(Some(b"\"x\"".as_slice().into())),
+            Refusal::Version(VersionSet::ALL),
+            Refusal::Stateless(Some(b"\"x\"".as_slice().into()), VersionSet::ALL),
             Refusal::UnknownSession,
             Refusal::rpc(b"7", -32602, "no"),
             Refusal::Backend(b"\"\"".as_slice().into(), CallFault::Status(500)),

@@ -175,7 +175,8 @@ async fn post(
     crate::preflight::check_content(request)?;
     let protocols = &shard.settings.protocols;
     let body = caller.body;
-    let message = match envelope::scan(body, DEPTH_MAX) {
+    let depth_max = shard.settings.limits.json_depth_max;
+    let message = match envelope::scan(body, depth_max) {
         Ok(message) => message,
         Err(EnvelopeFault::Batch) => {
             return Box::pin(method::batch::serve(shard, caller, reply)).await;
@@ -203,7 +204,7 @@ async fn post(
     };
     prefer_stream(request, reply);
     let session = session_of(shard, caller)?;
-    crate::preflight::check_version(version, &session)?;
+    crate::preflight::check_version(protocols, version, &session)?;
     message_of_session(shard, caller, &session, &message, started, reply).await
 }
 

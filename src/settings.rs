@@ -8,6 +8,7 @@
 //! asking whether it can be read: parsing them is their owners' job.
 
 mod checks;
+mod contract;
 mod duration;
 mod environment;
 mod fault;

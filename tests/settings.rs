@@ -8,6 +8,8 @@
     reason = "the helpers of these tests fail the test that calls them"
 )]
 
+#[path = "settings/contract.rs"]
+mod contract;
 #[path = "settings/refused.rs"]
 mod refused;
 #[path = "settings/scratch.rs"]

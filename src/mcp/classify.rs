@@ -7,7 +7,7 @@
 
 use crate::mcp::{
     envelope::Kind,
-    version::{STATELESS, Version},
+    version::{STATELESS, Version, VersionSet},
 };
 
 /// The profiles that are served; at least one.
@@ -16,7 +16,7 @@ pub struct Enabled {
     /// Revision 2026-07-28.
     pub stateless: bool,
     /// The revisions with sessions.
-    pub legacy: bool,
+    pub legacy: VersionSet,
 }
 
 /// The `MCP-Protocol-Version` header.
@@ -114,12 +114,12 @@ pub fn classify<'a>(enabled: Enabled, marks: &Marks<'a>) -> Result<Profile, Misf
             false => Err(Misfit::StatelessOff),
         };
     }
-    if !enabled.legacy {
+    if enabled.legacy.is_empty() {
         return without_legacy(header, marks);
     }
     let version = match header {
         None => None,
-        Some(name) => match Version::from_name(name) {
+        Some(name) => match Version::from_name(name).filter(|one| enabled.legacy.contains(*one)) {
             Some(version) => Some(version),
             // What no session speaks of is judged as the stateless profile would.
             None if enabled.stateless && !marks.has_session && !marks.is_initialize => {

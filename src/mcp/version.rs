@@ -60,18 +60,54 @@ impl Version {
             .find(|version| version.name().as_bytes() == name)
     }
 
-    /// What we answer to a client that asks for `requested`: the same when we speak it, else our
-    /// newest (never the stateless one: clients that ask for it in `initialize` expect that).
-    pub fn agreed(requested: &[u8]) -> Self {
-        Self::from_name(requested).unwrap_or(Self::LATEST)
+    /// What we answer to a client that asks for `requested`: the same when it is served, else the
+    /// newest that is (never the stateless one: clients that ask for it in `initialize` expect
+    /// that).
+    pub fn agreed(requested: &[u8], served: VersionSet) -> Self {
+        let asked = Self::from_name(requested).filter(|version| served.contains(*version));
+        asked
+            .or_else(|| served.newest_first().next())
+            .unwrap_or(Self::LATEST)
+    }
+}
+
+/// Revisions with sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VersionSet(u8);
+
+impl VersionSet {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+    /// All of them.
+    pub const ALL: Self = Self((1 << Version::WITH_SESSIONS.len()) - 1);
+
+    /// These and one more; the stateless revision is none of them.
+    #[must_use]
+    pub const fn with(self, version: Version) -> Self {
+        Self(self.0 | (1 << version as u8) & Self::ALL.0)
+    }
+
+    /// Whether it is among them.
+    pub const fn contains(self, version: Version) -> bool {
+        self.0 & (1 << version as u8) != 0
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// All of them, the newest first.
+    pub fn newest_first(self) -> impl Iterator<Item = Version> {
+        let all = Version::WITH_SESSIONS.into_iter().rev();
+        all.filter(move |version| self.contains(*version))
     }
 }
 
 /// The names of the revisions that are served, in the order of preference.
-pub fn names(stateless: bool, legacy: bool) -> Vec<&'static str> {
+pub fn names(stateless: bool, with_sessions: VersionSet) -> Vec<&'static str> {
     let newest = stateless.then_some(STATELESS);
-    let with_sessions = Version::WITH_SESSIONS.iter().rev();
-    let with_sessions = with_sessions.filter(|_| legacy).map(|one| one.name());
+    let with_sessions = with_sessions.newest_first().map(Version::name);
     newest.into_iter().chain(with_sessions).collect()
 }
 
@@ -82,10 +118,33 @@ mod tests {
     #[test]
     fn negotiation() {
         for version in Version::WITH_SESSIONS {
-            assert_eq!(Version::agreed(version.name().as_bytes()), version);
+            let agreed = Version::agreed(version.name().as_bytes(), VersionSet::ALL);
+            assert_eq!(agreed, version);
         }
         for other in [&b"2026-07-28"[..], b"", b"1999-01-01"] {
-            assert_eq!(Version::agreed(other), Version::LATEST);
+            assert_eq!(Version::agreed(other, VersionSet::ALL), Version::LATEST);
         }
+        let two = VersionSet::NONE
+            .with(Version::V2025_03_26)
+            .with(Version::V2025_06_18);
+        assert_eq!(Version::agreed(b"2025-11-25", two), Version::V2025_06_18);
+        assert_eq!(Version::agreed(b"2025-03-26", two), Version::V2025_03_26);
+    }
+
+    #[test]
+    fn a_set_holds_what_was_put_in() {
+        let mut all = VersionSet::NONE;
+        assert!(all.is_empty());
+        for version in Version::WITH_SESSIONS {
+            assert!(!all.contains(version));
+            all = all.with(version);
+            assert!(all.contains(version));
+        }
+        assert_eq!(all, VersionSet::ALL);
+        assert_eq!(all.with(Version::V2026_07_28), all);
+        assert!(!all.contains(Version::V2026_07_28));
+        let served = names(true, VersionSet::NONE.with(Version::V2025_06_18));
+        assert_eq!(served, ["2026-07-28", "2025-06-18"]);
+        assert_eq!(names(false, all).len(), 4);
     }
 }

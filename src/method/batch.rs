@@ -11,7 +11,7 @@ use crate::{
     auth::scope,
     mcp::{
         envelope::{self, EnvelopeFault, Kind},
-        json::{self, DEPTH_MAX},
+        json,
         version::Version,
     },
     preflight,
@@ -34,7 +34,7 @@ pub async fn serve(
     let refused = || Refusal::Envelope(EnvelopeFault::Batch, None);
     let header = preflight::session_version(&shard.settings.protocols, caller.request)?;
     let session = session_of(shard, caller)?;
-    preflight::check_version(header, &session)?;
+    preflight::check_version(&shard.settings.protocols, header, &session)?;
     if session.version != Version::V2025_03_26 {
         return Err(refused());
     }
@@ -51,11 +51,12 @@ pub async fn serve(
     if elements.is_empty() {
         return Err(refused());
     }
+    let depth_max = shard.settings.limits.json_depth_max;
     let mut messages = Vec::with_capacity(elements.len());
     for element in elements {
         // One that cannot be read makes the whole doubtful: nothing of it is done.
         let message =
-            envelope::scan(element, DEPTH_MAX).map_err(|fault| Refusal::Envelope(fault, None))?;
+            envelope::scan(element, depth_max).map_err(|fault| Refusal::Envelope(fault, None))?;
         let is_initialize = message.method.map(|span| span.slice(element)) == Some(b"initialize");
         if is_initialize || message.meta_protocol_version.is_some() {
             return Err(refused());

@@ -19,7 +19,7 @@ pub async fn end(
 ) -> Result<(), Refusal> {
     let version = preflight::session_version(&shard.settings.protocols, caller.request)?;
     let session = session_of(shard, caller)?;
-    preflight::check_version(version, &session)?;
+    preflight::check_version(&shard.settings.protocols, version, &session)?;
     let removed = shard.sessions.borrow_mut().remove(&session.id);
     if let Some(session) = removed {
         shard.numbers.sessions_deleted.add(1);

@@ -35,7 +35,7 @@ pub async fn open(
     }
     let version = preflight::session_version(&shard.settings.protocols, caller.request)?;
     let session = session_of(shard, caller)?;
-    preflight::check_version(version, &session)?;
+    preflight::check_version(&shard.settings.protocols, version, &session)?;
     if shard.shard.gate.is_closed() {
         return Err(Refusal::Draining);
     }

@@ -1,10 +1,12 @@
 //! The settings file: TOML text to the texts of settings, each with its line.
 //!
-//! Reads tables named after the help's headings, keys spelled as flags with `_` for `-`. Unknown
+//! Reads tables named after the help's headings, keys spelled as flags with `_` for `-`, and the
+//! names of another gateway's file (`contract.rs`). Unknown
 //! keys are faults and come with what was probably meant: a typo in a limit must not pass
 //! unnoticed. What a value has to look like is decided where all sources meet, not here.
 
-use super::fault::{Fault, Origin, quoted};
+use super::contract::{self, Meaning};
+use super::fault::{Fault, Note, Origin, quoted};
 use super::nearest::nearest;
 use super::table::{SETTINGS, Section, Setting, Shape};
 use std::collections::BTreeMap;
@@ -15,6 +17,7 @@ use toml::de::{DeTable, DeValue};
 #[derive(Debug, Default)]
 pub(super) struct Document {
     entries: BTreeMap<&'static str, Entry>,
+    notes: Vec<Note>,
 }
 
 /// One `key = value` of the file.
@@ -55,6 +58,11 @@ impl Document {
         (reading.document, reading.faults)
     }
 
+    /// What is to be said of the file besides faults.
+    pub(super) fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+
     /// What the file says of a setting.
     pub(super) fn find(&self, setting: &Setting) -> Option<(&Origin, &str)> {
         self.entries
@@ -75,13 +83,23 @@ impl Reading<'_> {
         for (name, value) in root {
             let start = name.span().start;
             let name = name.get_ref();
+            if let Some(meaning) = contract::meaning(name) {
+                self.other_name(start, name, meaning, value, root);
+                continue;
+            }
+            if contract::is_table(name) && Section::ALL.iter().all(|own| own.key() != name) {
+                self.other_names(start, name, value);
+                continue;
+            }
             let Some(section) = Section::ALL
                 .into_iter()
                 .find(|section| section.key() == name)
             else {
                 let known = Section::ALL.iter().map(|section| section.key());
                 let meant = did_you_mean(name, known.clone());
-                let problem = if meant.is_empty() {
+                let problem = if let Some(other) = contract::meant("", name) {
+                    format!("unknown key; did you mean {other}?")
+                } else if meant.is_empty() {
                     let known: Vec<&str> = known.collect();
                     format!("unknown table; the tables are {}", known.join(", "))
                 } else {
@@ -101,6 +119,10 @@ impl Reading<'_> {
         for (name, value) in table {
             let start = name.span().start;
             let key = format!("{}.{}", section.key(), shown_key(name.get_ref()));
+            if contract::is_table(&key) {
+                self.other_names(start, &key, value);
+                continue;
+            }
             let known = |setting: &&Setting| setting.file_key().as_deref() == Some(key.as_str());
             let Some(setting) = SETTINGS.iter().find(known) else {
                 let problem = unknown_key(section, name.get_ref());
@@ -108,26 +130,120 @@ impl Reading<'_> {
                 continue;
             };
             match value_text(setting, value) {
-                Some(text) => {
-                    let origin = self.origin(start, &key);
-                    self.document
-                        .entries
-                        .insert(setting.flag, Entry { text, origin });
+                Some(text) => self.enter(start, &key, setting, text),
+                None => self.wrong_type(start, &key, wanted(setting), value),
+            }
+        }
+    }
+
+    /// Keeps what was said of a setting, which may be said once.
+    fn enter(&mut self, start: usize, key: &str, setting: &Setting, text: String) {
+        let origin = self.origin(start, key);
+        if let Some(before) = self.document.entries.get(setting.flag) {
+            let problem = match &before.origin {
+                Origin::File { key, line, .. } => {
+                    format!("is said already, by {key} in line {line}")
                 }
+                _ => "is said already".to_owned(),
+            };
+            self.faults.push(Fault { origin, problem });
+            return;
+        }
+        let entry = Entry { text, origin };
+        self.document.entries.insert(setting.flag, entry);
+    }
+
+    fn wrong_type(&mut self, start: usize, key: &str, wanted: &str, value: &Spanned<DeValue<'_>>) {
+        let found = value.get_ref().type_str();
+        self.fault(start, key, format!("must be {wanted}, not of type {found}"));
+    }
+
+    /// A table of the other gateway's names.
+    fn other_names(&mut self, start: usize, path: &str, value: &Spanned<DeValue<'_>>) {
+        let DeValue::Table(table) = value.get_ref() else {
+            self.fault(start, path, "must be a table of settings".into());
+            return;
+        };
+        for (name, value) in table {
+            let start = name.span().start;
+            let key = format!("{path}.{}", shown_key(name.get_ref()));
+            match contract::meaning(&key) {
+                Some(meaning) => self.other_name(start, &key, meaning, value, table),
                 None => {
-                    let wanted = match setting.shape {
-                        Shape::Many(_) => "a text or a list of texts",
-                        Shape::Switch => "true or false",
-                        Shape::One(_) | Shape::Secret => "a text or a whole number",
-                    };
-                    let found = value.get_ref().type_str();
-                    self.fault(
-                        start,
-                        &key,
-                        format!("must be {wanted}, not of type {found}"),
-                    );
+                    let meant = contract::meant(path, name.get_ref());
+                    let meant = meant.map(|name| format!("; did you mean {name}?"));
+                    let problem = format!("unknown key{}", meant.unwrap_or_default());
+                    self.fault(start, &key, problem);
                 }
             }
+        }
+    }
+
+    /// One of them, in its table.
+    fn other_name(
+        &mut self,
+        start: usize,
+        key: &str,
+        meaning: Meaning,
+        value: &Spanned<DeValue<'_>>,
+        table: &DeTable<'_>,
+    ) {
+        match meaning {
+            Meaning::Setting(flag) | Meaning::AtLeast(flag, _) => {
+                let Some(setting) = Setting::find(flag) else {
+                    return;
+                };
+                let Some(text) = value_text(setting, value) else {
+                    self.wrong_type(start, key, wanted(setting), value);
+                    return;
+                };
+                if let Meaning::AtLeast(_, least) = meaning
+                    && text.parse().is_ok_and(|number: u64| number < least)
+                {
+                    self.fault(start, key, format!("must be at least {least}"));
+                    return;
+                }
+                self.enter(start, key, setting, text);
+            }
+            Meaning::Only(only, why) => {
+                let said = match value.get_ref() {
+                    DeValue::Boolean(on) => on.to_string(),
+                    DeValue::String(text) => text.to_string(),
+                    _ => String::new(),
+                };
+                if said != only {
+                    self.fault(start, key, format!("must be {only}: {why}"));
+                }
+            }
+            Meaning::StatelessVersions => {
+                let texts: Option<Vec<&str>> = value
+                    .get_ref()
+                    .as_array()
+                    .and_then(|items| items.iter().map(|item| item.get_ref().as_str()).collect());
+                let Some(texts) = texts else {
+                    self.wrong_type(start, key, "a list of texts", value);
+                    return;
+                };
+                let enabled = table.get("enabled").map(Spanned::get_ref);
+                let is_on = enabled.and_then(DeValue::as_bool) != Some(false);
+                if let Err(problem) = contract::check_stateless_versions(&texts, is_on) {
+                    self.fault(start, key, problem);
+                }
+            }
+            Meaning::Idle(why) => match value.get_ref() {
+                DeValue::Integer(number)
+                    if number.radix() == 10
+                        && number.as_str().parse().is_ok_and(|count: u64| count > 0) =>
+                {
+                    let origin = self.origin(start, key);
+                    self.document.notes.push(Note {
+                        origin,
+                        text: why.to_owned(),
+                    });
+                }
+                DeValue::Integer(_) => self.fault(start, key, "must be above 0".into()),
+                _ => self.wrong_type(start, key, "a whole number", value),
+            },
         }
     }
 
@@ -179,6 +295,15 @@ fn unknown_key(section: Section, name: &str) -> String {
 
 fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, known).map_or_else(String::new, |known| format!("; did you mean {known}?"))
+}
+
+/// What a value of a setting must be in the file.
+fn wanted(setting: &Setting) -> &'static str {
+    match setting.shape {
+        Shape::Many(_) => "a text or a list of texts",
+        Shape::Switch => "true or false",
+        Shape::One(_) | Shape::Secret => "a text or a whole number",
+    }
 }
 
 /// A TOML value as the text a flag would have; none when the type cannot be meant.

@@ -5,6 +5,7 @@
 
 use super::secret::Secret;
 use crate::auth::IssuerRules;
+use crate::mcp::version::VersionSet;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -252,6 +253,8 @@ pub struct Protocols {
     pub stateless: bool,
     /// Serve the revisions with sessions.
     pub legacy: bool,
+    /// Which of them; never empty.
+    pub legacy_versions: VersionSet,
     /// How long clients may keep what `server/discover` told them, ms.
     pub discover_ttl_ms: u64,
     /// How long clients may keep a list, ms.
@@ -264,12 +267,24 @@ pub struct Protocols {
     pub requests_max: usize,
     /// Those of one principal on one shard.
     pub requests_per_principal_max: usize,
+    /// Requests one shard has under way to one stateless backend.
+    pub backend_calls_max: u32,
     /// Open `subscriptions/listen` streams of the whole process.
     pub subscriptions_max: usize,
     /// Those of one principal on one shard.
     pub subscriptions_per_principal_max: usize,
     /// How long one may last.
     pub subscription_duration: Duration,
+}
+
+impl Protocols {
+    /// The revisions with sessions that are served; empty when they are switched off.
+    pub fn with_sessions(&self) -> VersionSet {
+        match self.legacy {
+            true => self.legacy_versions,
+            false => VersionSet::NONE,
+        }
+    }
 }
 
 /// Bounds in bytes and counts.
@@ -283,6 +298,8 @@ pub struct Limits {
     pub target_bytes_max: usize,
     /// Request body.
     pub body_bytes_max: usize,
+    /// Objects and arrays inside each other in a request.
+    pub json_depth_max: u16,
     /// JSON reply of a backend.
     pub response_bytes_max: usize,
     /// One event of a backend's stream.

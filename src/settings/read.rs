@@ -15,10 +15,11 @@ use super::reader::Reader;
 use super::secret::Secret;
 use super::table::SETTINGS;
 use super::values::{
-    cpu_list, headers, host, host_pattern, list, name, node_id, origin, path, public_url, socket,
-    socket_or_none, url, whole, word,
+    cpu_list, headers, host, host_pattern, list, name, node_id, origin, path, public_url,
+    session_versions, socket, socket_or_none, url, whole, word,
 };
 use super::{Purpose, Settings};
+use crate::mcp::json::DEPTH_MAX;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -341,6 +342,7 @@ fn protocols(reader: &mut Reader<'_>) -> Protocols {
     Protocols {
         stateless: reader.switch("stateless-enabled"),
         legacy: reader.switch("legacy-enabled"),
+        legacy_versions: reader.value("legacy-versions", session_versions),
         discover_ttl_ms,
         list_ttl_ms,
         lists_max: reader.count("max-tools-list-cache-entries", 1..=count_max),
@@ -348,6 +350,10 @@ fn protocols(reader: &mut Reader<'_>) -> Protocols {
         requests_max: reader.count("max-concurrent-requests", 1..=count_max),
         requests_per_principal_max: reader
             .count("max-concurrent-requests-per-principal", 1..=count_max),
+        backend_calls_max: u32::try_from(
+            reader.count("max-concurrent-backend-calls-per-target", 1..=1_000_000),
+        )
+        .unwrap_or(u32::MAX),
         subscriptions_max: reader.count("max-subscriptions", 1..=count_max),
         subscriptions_per_principal_max: reader
             .count("max-subscriptions-per-principal", 1..=count_max),
@@ -361,6 +367,8 @@ fn limits(reader: &mut Reader<'_>) -> Limits {
         header_count_max: reader.count("header-count-max", 8..=1024),
         target_bytes_max: reader.size("target-bytes-max", 128..=MIB),
         body_bytes_max: reader.size("body-bytes-max", KIB..=1024 * MIB),
+        json_depth_max: u16::try_from(reader.count("json-depth-max", 1..=u64::from(DEPTH_MAX)))
+            .unwrap_or(DEPTH_MAX),
         response_bytes_max: reader.size("response-bytes-max", KIB..=1024 * MIB),
         sse_event_bytes_max: reader.size("sse-event-bytes-max", KIB..=1024 * MIB),
         page_items_max: reader.count("page-items-max", 0..=1_000_000),

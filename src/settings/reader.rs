@@ -56,7 +56,8 @@ impl<'a> Reader<'a> {
         let path = self
             .said(SETTINGS_FILE)
             .map_or_else(|| "(text)".to_owned(), |(_, path)| path);
-        let (file, faults) = Document::parse(&path, text);
+        let (mut file, faults) = Document::parse(&path, text);
+        self.notes.extend(file.take_notes());
         self.file = file;
         self.faults.extend(faults);
         self

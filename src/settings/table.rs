@@ -342,6 +342,9 @@ pub const SETTINGS: &[Setting] = &[
         "Serve revision 2026-07-28, which knows no sessions, beside the others.").or("true"),
     row(Protocols, "legacy-enabled", Switch,
         "Serve the revisions with initialize and sessions.").or("true"),
+    row(Protocols, "legacy-versions", Many("REVISION"),
+        "Which of them; a client that asks for another one gets the newest of these.")
+        .or("2025-11-25,2025-06-18,2025-03-26,2024-11-05"),
     row(Protocols, "discover-ttl-ms", COUNT,
         "How long stateless clients may keep what server/discover told them.").or("30000"),
     row(Protocols, "tools-list-ttl-ms", COUNT,
@@ -354,6 +357,9 @@ pub const SETTINGS: &[Setting] = &[
         "Stateless requests under way in the whole process; more is 429.").or("1024"),
     row(Protocols, "max-concurrent-requests-per-principal", COUNT,
         "Those of one token's principal on one shard; more is 429.").or("32"),
+    row(Protocols, "max-concurrent-backend-calls-per-target", COUNT,
+        "Requests one shard has under way to one stateless backend; more fail at once.")
+        .or("1024"),
     row(Protocols, "max-subscriptions", COUNT,
         "Open subscriptions/listen streams of the whole process; more is 429.").or("10000"),
     row(Protocols, "max-subscriptions-per-principal", COUNT,
@@ -365,6 +371,8 @@ pub const SETTINGS: &[Setting] = &[
     row(Limits, "header-count-max", COUNT, "Headers of a request; more is 431.").or("64"),
     row(Limits, "target-bytes-max", SIZE, "Request target; more is 414.").or("4KiB"),
     row(Limits, "body-bytes-max", SIZE, "Request body; more is 413.").or("4MiB"),
+    row(Limits, "json-depth-max", COUNT,
+        "Objects and arrays inside each other in a request; more is 400.").or("128"),
     row(Limits, "response-bytes-max", SIZE, "JSON reply of a backend.").or("16MiB"),
     row(Limits, "sse-event-bytes-max", SIZE, "One event of a backend's event stream.").or("16MiB"),
     row(Limits, "page-items-max", COUNT,

@@ -72,7 +72,10 @@ fn discovered(
     let mut out = b"{".to_vec();
     out.extend_from_slice(profile::own_result_members(ttl_ms, true).as_bytes());
     out.extend_from_slice(b"\"supportedVersions\":[");
-    for (position, name) in version::names(true, protocols.legacy).iter().enumerate() {
+    for (position, name) in version::names(true, protocols.with_sessions())
+        .iter()
+        .enumerate()
+    {
         if position > 0 {
             out.push(b',');
         }

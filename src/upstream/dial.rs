@@ -36,6 +36,8 @@ pub struct UpstreamLimits {
     pub heartbeat: Duration,
     /// Exchanges with a target under way.
     pub in_flight_max: u32,
+    /// Those of them in the stateless revision.
+    pub stateless_in_flight_max: u32,
     /// Idle connections kept for a target.
     pub idle_per_target_max: usize,
     /// How long they are kept, ms.

@@ -78,7 +78,12 @@ impl Upstream {
         let seat = if manner.is_endless {
             Seat::beside(target)
         } else {
-            Seat::take(target, self.limits.in_flight_max).ok_or(CallFault::Busy)?
+            let max = self.limits.in_flight_max;
+            let seat = match manner.is_stateless {
+                true => Seat::take_stateless(target, max, self.limits.stateless_in_flight_max),
+                false => Seat::take(target, max),
+            };
+            seat.ok_or(CallFault::Busy)?
         };
         let mut buffer = Some(buffer);
         let mut is_second = false;

@@ -52,6 +52,8 @@ pub struct Target {
     pub opened_count: Cell<u64>,
     /// Exchanges under way, backends' own streams not counted.
     pub in_flight: Cell<u32>,
+    /// Those of them in the stateless revision.
+    stateless_in_flight: Cell<u32>,
     /// Exchanges that failed.
     pub fault_count: Cell<u64>,
     /// How the last one failed, and when, ms.
@@ -83,6 +85,7 @@ impl Target {
             next_id: Cell::new(1),
             opened_count: Cell::new(0),
             in_flight: Cell::new(0),
+            stateless_in_flight: Cell::new(0),
             fault_count: Cell::new(0),
             last_fault: Cell::new(None),
             discoveries: Discoveries::default(),
@@ -153,6 +156,7 @@ pub struct Seat {
     /// The target.
     pub target: Rc<Target>,
     is_counted: bool,
+    is_stateless: bool,
 }
 
 impl Seat {
@@ -166,7 +170,20 @@ impl Seat {
         Some(Self {
             target: target.clone(),
             is_counted: true,
+            is_stateless: false,
         })
+    }
+
+    /// The same for a request of the stateless revision, of which `stateless_max` may be there.
+    pub fn take_stateless(target: &Rc<Target>, max: u32, stateless_max: u32) -> Option<Self> {
+        let taken = target.stateless_in_flight.get();
+        if taken >= stateless_max {
+            return None;
+        }
+        let mut seat = Self::take(target, max)?;
+        target.stateless_in_flight.set(taken + 1);
+        seat.is_stateless = true;
+        Some(seat)
     }
 
     /// A place beside the counted ones.
@@ -174,6 +191,7 @@ impl Seat {
         Self {
             target: target.clone(),
             is_counted: false,
+            is_stateless: false,
         }
     }
 }
@@ -182,6 +200,10 @@ impl Drop for Seat {
     fn drop(&mut self) {
         if self.is_counted {
             self.target.in_flight.set(self.target.in_flight.get() - 1);
+        }
+        if self.is_stateless {
+            let held = &self.target.stateless_in_flight;
+            held.set(held.get() - 1);
         }
     }
 }

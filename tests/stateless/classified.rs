@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use shardgate::mcp::version::{Version, VersionSet};
 
 use crate::{
     TARGET, assert_no_session, assert_refused, assert_untouched,
@@ -322,6 +323,46 @@ fn a_profile_that_is_switched_off_is_not_served() {
     let response = stateless_only.connect().ask(&marked(&[OLD], None));
     unsupported(&response, OLD, &[STATELESS]);
     assert_no_session(&stateless_only);
+}
+
+#[test]
+fn only_the_listed_revisions_with_sessions_are_served() {
+    let backend = Backend::modern("a", &["one"]);
+    let listed = VersionSet::NONE
+        .with(Version::V2025_06_18)
+        .with(Version::V2025_03_26);
+    let gateway = Plan::one(&backend)
+        .settings(move |settings| settings.protocols.legacy_versions = listed)
+        .start();
+    let served = [STATELESS, "2025-06-18", "2025-03-26"];
+    let mut client = ModernClient::new(&gateway);
+    let result = whole_result(&client.ask("1", "server/discover", ""));
+    assert_eq!(result["supportedVersions"], json!(served));
+    for (asked, agreed) in [
+        (OLD, "2025-06-18"),
+        ("2025-06-18", "2025-06-18"),
+        ("2025-03-26", "2025-03-26"),
+        ("2024-11-05", "2025-06-18"),
+    ] {
+        let opening = gateway
+            .connect()
+            .ask(&Ask::post(TARGET, initialize_body("\"q\"", asked)));
+        assert_eq!(opening.result()["protocolVersion"], agreed, "{asked}");
+        let session = opening.header("mcp-session-id").unwrap();
+        let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+        for (version, status) in [(agreed, 200), (OLD, 400)] {
+            let ask = Ask::post(TARGET, list)
+                .header("mcp-session-id", session)
+                .header("mcp-protocol-version", version);
+            let response = gateway.connect().ask(&ask);
+            assert_eq!(response.status, status, "{asked} {version}");
+            if status == 400 {
+                let text = response.text();
+                assert!(text.contains("versions: 2025-03-26, 2025-06-18)"), "{text}");
+            }
+        }
+    }
+    unsupported(&gateway.connect().ask(&marked(&[OLD], None)), OLD, &served);
 }
 
 /// What one request says, part by part.

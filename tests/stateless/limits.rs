@@ -156,6 +156,19 @@ fn calls_under_way_at_one_backend_are_limited() {
 }
 
 #[test]
+fn stateless_calls_under_way_at_one_backend_are_limited_by_themselves() {
+    let house = House::new(|settings| settings.protocols.backend_calls_max = 1);
+    let mut held = house.waiting("alice", 1);
+    let mut bob = house.client("bob");
+    let response = bob.call("1", "fast", "{}");
+    assert_refused(&response, 200, Some("1"), -32603);
+    assert!(response.text().contains("too many calls under way"));
+    house.gate.open();
+    text_of(&held.connection.read_response());
+    text_of(&bob.call("1", "fast", "{}"));
+}
+
+#[test]
 fn a_backends_answer_over_the_limit_is_not_passed_on() {
     let backend = Backend::modern_scripted("a", &["one"], |asked, wire| {
         let text = "x".repeat(asked.param("arguments")?.len().max(1) * 100);

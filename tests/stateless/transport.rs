@@ -302,6 +302,23 @@ fn depth_is_limited() {
 }
 
 #[test]
+fn depth_is_limited_to_what_is_set() {
+    let backend = Backend::modern("a", &["one"]);
+    let gateway = Plan::one(&backend)
+        .settings(|settings| settings.limits.json_depth_max = 4)
+        .start();
+    let mut client = ModernClient::new(&gateway);
+    // The message, its parameters and the arguments are three.
+    whole_result(&client.call("1", "one", r#"{"x":[1]}"#));
+    let response = client.call("2", "one", r#"{"x":[[1]]}"#);
+    assert_eq!((response.status, response.error_code()), (400, -32600));
+    let mut session = McpClient::open(&gateway);
+    let deep = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"one","arguments":{"x":[[1]]}}}"#;
+    assert_eq!(session.post(deep).status, 400);
+    assert_eq!(backend.seen_rpc("tools/call").len(), 1);
+}
+
+#[test]
 fn methods_that_are_not_served_are_404() {
     for layout in LAYOUTS {
         let one = Backend::modern("a", &["one"]);

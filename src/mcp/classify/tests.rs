@@ -6,7 +6,7 @@ use super::*;
 
 const BOTH: Enabled = Enabled {
     stateless: true,
-    legacy: true,
+    legacy: VersionSet::ALL,
 };
 const OLD: &[u8] = b"2025-11-25";
 const NEW: &[u8] = STATELESS.as_bytes();
@@ -139,11 +139,11 @@ fn notifications_to_nobody_are_dropped() {
 fn a_profile_that_is_off_is_not_served() {
     let legacy = Enabled {
         stateless: false,
-        legacy: true,
+        legacy: VersionSet::ALL,
     };
     let stateless = Enabled {
         stateless: true,
-        legacy: false,
+        legacy: VersionSet::NONE,
     };
     let new = request(Header::One(NEW), Meta::Text(STATELESS));
     assert_eq!(classify(legacy, &new), Err(Misfit::StatelessOff));
@@ -167,6 +167,33 @@ fn a_profile_that_is_off_is_not_served() {
         ..old
     };
     assert_eq!(classify(stateless, &told), Ok(Profile::Dropped));
+}
+
+#[test]
+fn a_revision_that_is_not_among_the_served_is_as_an_unknown_one() {
+    let enabled = |stateless| Enabled {
+        stateless,
+        legacy: VersionSet::NONE.with(Version::V2025_06_18),
+    };
+    let old = request(Header::One(OLD), Meta::Absent);
+    let in_session = Marks {
+        has_session: true,
+        ..old
+    };
+    assert_eq!(classify(enabled(true), &old), Err(Misfit::Unsupported(OLD)));
+    assert_eq!(classify(enabled(false), &old), Err(Misfit::LegacyVersion));
+    assert_eq!(
+        classify(enabled(true), &in_session),
+        Err(Misfit::LegacyVersion)
+    );
+    let served = Marks {
+        header: Header::One(b"2025-06-18"),
+        ..in_session
+    };
+    assert_eq!(
+        classify(enabled(true), &served),
+        Ok(Profile::Session(Some(Version::V2025_06_18)))
+    );
 }
 
 fn header() -> impl Strategy<Value = Header<'static>> {
@@ -197,7 +224,8 @@ proptest! {
         stateless in any::<bool>(),
         legacy in any::<bool>(),
     ) {
-        let enabled = Enabled { stateless, legacy };
+        let with_sessions = if legacy { VersionSet::ALL } else { VersionSet::NONE };
+        let enabled = Enabled { stateless, legacy: with_sessions };
         let marks = Marks { header, meta, kind, is_initialize, has_session };
         match classify(enabled, &marks) {
             Ok(Profile::Stateless) => {
