@@ -17,7 +17,7 @@ use std::{
 };
 
 use shards::{
-    Arrival, Control, DriverChoice, Plan, Shard, Shards, alarm::Alarms, deadline::now_ms,
+    Arrival, Control, DriverChoice, Plan, ReplySink, Shard, Shards, alarm::Alarms, deadline::now_ms,
     listener::ListenerGroup, topology::Topology,
 };
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -35,8 +35,9 @@ use crate::{
         cache::ConfigCache,
         store::{FileStore, RedisStore, UserConfigStore},
     },
+    connection_gateway::{self, AllNumbers, Listeners, Node, node::Outstanding},
     control::{self, IssuerNumbers, Snapshot, Tasks, View, Watched},
-    http::{HeadLimits, connection},
+    http::{HeadLimits, RequestHead, connection},
     log,
     prepare::Prepared,
     reply::{Reply, Sink},
@@ -71,6 +72,17 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// How long an idle backend connection is kept, ms.
 const UPSTREAM_IDLE_MS_MAX: u64 = 55_000;
 
+/// Where the connection gateway is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionGatewayAt {
+    /// The internal HTTP API's address.
+    pub http: SocketAddr,
+    /// The WebSockets' address.
+    pub websocket: SocketAddr,
+    /// And their path.
+    pub path: String,
+}
+
 /// A running gateway.
 pub struct Gateway {
     /// Where clients come to: the plain listener's address.
@@ -79,6 +91,8 @@ pub struct Gateway {
     pub tls_address: Option<SocketAddr>,
     /// The admin listener's address.
     pub admin_address: Option<SocketAddr>,
+    /// Where the connection gateway is, when it is wanted.
+    pub connection_gateway: Option<ConnectionGatewayAt>,
     /// What can be seen of it.
     pub view: View,
     /// Number of shards.
@@ -121,6 +135,23 @@ impl Gateway {
         let address = bind(settings.listen.plain)?;
         let tls_address = bind(settings.listen.tls.as_ref().map(|tls| tls.address))?;
         let tls_listener = tls_address.map(|_| u8::from(address.is_some()));
+        let mut connection_gateway = None;
+        let mut listeners = None;
+        if let Some(wanted) = &settings.connection_gateway {
+            let before = u8::from(address.is_some()) + u8::from(tls_address.is_some());
+            let (http, websocket) = (bind(Some(wanted.http))?, bind(Some(wanted.websocket))?);
+            listeners = Some(Listeners {
+                http: before,
+                websocket: before + 1,
+            });
+            connection_gateway = http.zip(websocket).map(|(http, websocket)| {
+                ConnectionGatewayAt {
+                    http,
+                    websocket,
+                    path: wanted.path.clone(),
+                }
+            });
+        }
         // Of the same kind as the clients' sockets, or the next process could not take it over.
         let admin = settings
             .listen
@@ -133,6 +164,9 @@ impl Gateway {
 
         let numbers: Arc<[Arc<Numbers>]> =
             (0..count).map(|_| Arc::new(Numbers::default())).collect();
+        let gateway_numbers: AllNumbers = (0..count).map(|_| Arc::default()).collect();
+        // One name for all shards.
+        let node_id = connection_node_id(&settings);
         let (questions, waiting) = mpsc::channel(QUESTIONS_MAX);
         let (key_questions, unknown_keys) = mpsc::channel(QUESTIONS_MAX);
         let (issuers, issuer_tls) = (prepared.issuers.clone(), prepared.issuer_tls.clone());
@@ -158,6 +192,7 @@ impl Gateway {
                     bridge: bridge.clone(),
                     generations: generations.clone(),
                     schemas: schemas.clone(),
+                    node: (listeners, node_id.clone(), gateway_numbers.clone()),
                 };
                 live(shard, prepared.clone(), ties, tls_listener)
             }
@@ -192,6 +227,7 @@ impl Gateway {
             address,
             tls_address,
             admin_address,
+            connection_gateway,
             view,
             shard_count: count,
             unpinned: shards.unpinned,
@@ -288,6 +324,19 @@ struct Ties {
     bridge: Arc<Bridge>,
     generations: Arc<Generations>,
     schemas: Arc<Pool>,
+    /// The connection gateway's listeners, name and counters.
+    node: (Option<Listeners>, String, AllNumbers),
+}
+
+/// The connection gateway's name for this node.
+fn connection_node_id(settings: &Settings) -> String {
+    let said = settings.connection_gateway.as_ref();
+    let said = said.and_then(|settings| settings.node_id.clone());
+    said.unwrap_or_else(|| {
+        let id = connection_gateway::session_id::SessionId::random();
+        let id = id.as_ref().map_or("node", |id| id.as_str());
+        format!("fastgpt-plugin-{id}")
+    })
 }
 
 /// One shard's life.
@@ -316,6 +365,9 @@ async fn live(
     shards::spawn(async move {
         while let Some(state) = beating.upgrade() {
             state.heartbeats.ring(now_ms());
+            if let Some(node) = &state.connection_gateway {
+                node.look(&state);
+            }
             drop(state);
             shards::sleep(HEARTBEAT_LOOK).await;
         }
@@ -381,8 +433,14 @@ async fn drain_now(state: &Rc<ShardState>, limit: Duration) {
         session.streams.end();
     }
     state.hub.wake_all();
+    if let Some(node) = &state.connection_gateway {
+        node.drain(Outstanding::Finish);
+    }
     while state.shard.gate.pass_count() > 0 && started.elapsed() < limit {
         shards::sleep(Duration::from_millis(5)).await;
+    }
+    if let Some(node) = &state.connection_gateway {
+        node.drain(Outstanding::Fail);
     }
     state.held.clear();
     let sessions = state.sessions.borrow_mut().drain();
@@ -399,15 +457,7 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
     match control {
         Control::Arrival(Arrival::Socket(socket)) => connection::moved(state, socket),
         Control::Arrival(Arrival::Call { request, reply, .. }) => {
-            let state = state.clone();
-            shards::spawn(async move {
-                let head = &request.head;
-                let gate = state.shard.gate.clone();
-                let mut reply = Reply::new(Sink::Ring(reply), gate, head.keep_alive, head.minor);
-                request::serve(&state, &request, &mut reply).await;
-                // The reply's last buffer stays with the asking shard in its place.
-                state.shard.buffers.put(request.bytes);
-            });
+            serve_forwarded(state, request, reply);
         }
         Control::Message(ToShard::Drain(asker)) => orders.drain.give(asker),
         Control::Message(ToShard::End) => orders.end.fire(),
@@ -452,6 +502,45 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
     }
 }
 
+/// Serves what another shard has sent; the reply streams back.
+fn serve_forwarded(state: &Rc<ShardState>, forwarded: Forwarded, sink: ReplySink<Forwarded>) {
+    let state = state.clone();
+    let gate = state.shard.gate.clone();
+    let new_reply = |sink, head: &RequestHead| {
+        Reply::new(Sink::Ring(sink), gate, head.keep_alive, head.minor)
+    };
+    match forwarded {
+        Forwarded::Request(request) => {
+            let mut reply = new_reply(sink, &request.head);
+            shards::spawn(async move {
+                request::serve(&state, &request, &mut reply).await;
+                // The reply's last buffer stays with the asking shard in its place.
+                state.shard.buffers.put(request.bytes);
+            });
+        }
+        Forwarded::Internal(request) => {
+            let Some(node) = state.connection_gateway.clone() else {
+                return;
+            };
+            let mut reply = new_reply(sink, &request.head);
+            shards::spawn(async move {
+                connection_gateway::api::serve(&state, &node, &request, &mut reply).await;
+                state.shard.buffers.put(request.bytes);
+            });
+        }
+        Forwarded::Ask(ask) => {
+            let Some(node) = &state.connection_gateway else {
+                return;
+            };
+            let answer = node.answer(*ask);
+            shards::spawn(async move {
+                // Who asked may be gone.
+                let _ = sink.end(answer).await;
+            });
+        }
+    }
+}
+
 /// Puts a shard's state together.
 fn build(
     shard: Shard<Forwarded, ToShard>,
@@ -466,6 +555,7 @@ fn build(
         bridge,
         generations,
         schemas,
+        node: (listeners, node_id, gateway_numbers),
     } = ties;
     let settings = &prepared.settings;
     let (limits, times) = (&settings.limits, &settings.timeouts);
@@ -500,7 +590,18 @@ fn build(
         .access
         .allow_anonymous
         .then(|| Rc::new(Principal::anonymous(&fingerprints)));
+    let node = settings.connection_gateway.as_ref().zip(listeners);
+    let node = node.map(|(wanted, listeners)| {
+        Rc::new(Node::new(
+            Arc::new(wanted.clone()),
+            &node_id,
+            listeners,
+            &prepared.fingerprint_secret,
+            (gateway_numbers, usize::from(shard.id)),
+        ))
+    });
     let state = Rc::new(ShardState {
+        connection_gateway: node,
         head_limits: HeadLimits {
             head_bytes_max: limits.head_bytes_max,
             header_count_max: limits.header_count_max,

@@ -10,15 +10,16 @@ use futures_util::future::{Either, select};
 use shards::{MovedSocket, Stream, clock::coarse_ms, deadline::now_ms, stream::READ_BYTES_MIN};
 
 use crate::{
+    connection_gateway::{Node, api, socket},
     http::{
-        ChunkDecoder, Framing, HttpRefusal, KnownHead, Method, Parsed, RequestHead, header_values,
-        parse_request,
+        ChunkDecoder, Framing, HeadLimits, HttpRefusal, KnownHead, Method, Parsed, PathRule,
+        RequestHead, header_values, parse_request_under,
     },
     link::Link,
     mcp::{envelope, json::DEPTH_MAX, version::STATELESS},
     refusal::Refusal,
     reply::{self, Reply, Sink},
-    request::{self, Request},
+    request::{self, Forwarded, Request},
     session::SessionId,
     shard_state::ShardState,
     stateless::held,
@@ -41,6 +42,12 @@ pub fn accepted(shard: &Rc<ShardState>, stream: Stream, peer: SocketAddr, listen
     }
     // A handshake counts: half-open ones are what a flood is made of.
     let open = OpenCount::new(shard);
+    if let Some(node) = &shard.connection_gateway
+        && node.listeners.websocket == listener
+    {
+        socket::accepted(shard, node, stream, open);
+        return;
+    }
     let start = move |link| {
         let history = ConnectionHistory::default();
         let connection = Connection::new(open, link, peer, listener, history, Vec::new());
@@ -100,7 +107,7 @@ struct Connection {
 }
 
 /// Counts the connection as open while it lives.
-struct OpenCount(Rc<ShardState>);
+pub struct OpenCount(Rc<ShardState>);
 
 impl OpenCount {
     fn new(shard: &Rc<ShardState>) -> Self {
@@ -237,8 +244,14 @@ impl Connection {
                         .buffers
                         .put(std::mem::replace(&mut request.bytes, bytes));
                 }
+                let internal_api = shard.internal_api(self.listener);
                 let mut reply = self.reply(keep_alive, minor);
-                request::serve(&shard, &request, &mut reply).await;
+                match internal_api {
+                    Some(node) => {
+                        Box::pin(api::serve(&shard, node, &request, &mut reply)).await;
+                    }
+                    None => request::serve(&shard, &request, &mut reply).await,
+                }
                 let is_reusable = reply.is_reusable();
                 shard.shard.buffers.put(request.bytes);
                 is_reusable
@@ -252,10 +265,32 @@ impl Connection {
         Step::Again
     }
 
+    /// The connection gateway, when the connection is one to its internal API.
+    fn internal_api(&self) -> Option<&Rc<Node>> {
+        self.shard.internal_api(self.listener)
+    }
+
+    /// The bounds of its requests.
+    fn limits(&self) -> (&HeadLimits, PathRule) {
+        match self.internal_api() {
+            Some(node) => (&node.head_limits, PathRule::Opaque),
+            None => (&self.shard.head_limits, PathRule::Plain),
+        }
+    }
+
     /// Where the request is served.
     fn steer(&mut self, request: &Request) -> Steered {
         let shard = &self.shard;
         let (me, slots) = (shard.shard.id, &shard.shard.slots);
+        if let Some(node) = self.internal_api() {
+            // Callers' connections carry requests for any session: they stay where they are.
+            let owner = api::owner(shard, node, request);
+            return if owner == me {
+                Steered::Here
+            } else {
+                Steered::There(owner)
+            };
+        }
         if let Some(owner) = held::holder(&self.shard, request) {
             return Steered::There(owner);
         }
@@ -298,7 +333,8 @@ impl Connection {
         let head_limit = self.shard.settings.timeouts.head;
         let mut started_ms = None;
         let head = loop {
-            match parse_request(&self.buffer, &self.shard.head_limits) {
+            let (limits, rule) = self.limits();
+            match parse_request_under(&self.buffer, limits, rule) {
                 Ok(Parsed::Complete(head)) => break head,
                 Ok(Parsed::Partial) => {}
                 Err(refusal) => {
@@ -320,7 +356,7 @@ impl Connection {
     /// The head in the buffer, if it is the last one again.
     fn known_head(&self) -> Option<RequestHead> {
         let known = self.known.as_ref()?;
-        known.recognise(&self.buffer, &self.shard.head_limits)
+        known.recognise(&self.buffer, self.limits().0)
     }
 
     /// Reads a head and its body out of the buffer and the connection. The request's `Origin` is
@@ -363,7 +399,7 @@ impl Connection {
 
     /// Reads a chunked body: the request gets its data without the coding.
     async fn read_chunks(&mut self, head: RequestHead, limit: Duration) -> Next {
-        let mut decoder = ChunkDecoder::new(self.shard.head_limits.body_bytes_max);
+        let mut decoder = ChunkDecoder::new(self.limits().0.body_bytes_max);
         let mut bytes = self.shard.shard.buffers.take();
         bytes.extend_from_slice(&self.buffer[..head.len]);
         self.buffer.drain(..head.len);
@@ -463,6 +499,12 @@ impl Connection {
         minor: u8,
     ) -> bool {
         self.shard.numbers.refused.count(refusal);
+        if let (Refusal::Http(refusal), Some(node)) = (refusal, self.internal_api().cloned()) {
+            let max = node.settings.envelope_bytes_max;
+            let mut reply = self.reply(keep_alive, minor);
+            api::refuse(*refusal, max, &mut reply).await;
+            return reply.is_reusable();
+        }
         let mut reply = self.reply(keep_alive, minor);
         if let Some(origin) = origin {
             reply.allow_origin(origin);
@@ -480,14 +522,23 @@ impl Connection {
         keep_alive: bool,
     ) -> bool {
         let minor = request.head.minor;
-        let is_stream = request.head.method == Method::Get;
+        let is_internal = self.internal_api().is_some();
+        let is_stream = request.head.method == Method::Get && !is_internal;
+        // Its caller may have sent its next request already: only its end counts.
+        let is_watched = is_internal && api::is_stream(&request);
         // What is refused here is for its page to read as well.
         let origin = request.field(request.head.origin);
         let origin = origin.filter(|origin| self.shard.access.check_origin(Some(origin)).is_ok());
         let origin: Option<Box<[u8]>> = origin.map(Box::from);
         // A drain waits for the reply here as it does at the owner.
         let _pass = self.shard.shard.gate.enter();
-        let mut parts = match self.shard.shard.port.call(owner, Box::new(request)) {
+        let request = Box::new(request);
+        let call = if is_internal {
+            Forwarded::Internal(request)
+        } else {
+            Forwarded::Request(request)
+        };
+        let mut parts = match self.shard.shard.port.call(owner, call) {
             Ok(parts) => parts,
             Err(_) => {
                 return self
@@ -501,6 +552,12 @@ impl Connection {
             let part = if is_stream {
                 // Its end is all that a client of a stream sends; the owner must hear of it.
                 let left = std::pin::pin!(self.link.readable());
+                match select(std::pin::pin!(parts.next()), left).await {
+                    Either::Left((part, _)) => part,
+                    Either::Right(_) => return false,
+                }
+            } else if is_watched {
+                let left = std::pin::pin!(reply::hung_up(&mut self.link));
                 match select(std::pin::pin!(parts.next()), left).await {
                     Either::Left((part, _)) => part,
                     Either::Right(_) => return false,
