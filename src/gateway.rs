@@ -17,8 +17,8 @@ use std::{
 };
 
 use shards::{
-    Arrival, Control, DriverChoice, Plan, ReplySink, Shard, Shards, alarm::Alarms, deadline::now_ms,
-    listener::ListenerGroup, topology::Topology,
+    Arrival, Control, DriverChoice, Plan, ReplySink, Shard, Shards, alarm::Alarms,
+    deadline::now_ms, listener::ListenerGroup, topology::Topology,
 };
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -144,13 +144,13 @@ impl Gateway {
                 http: before,
                 websocket: before + 1,
             });
-            connection_gateway = http.zip(websocket).map(|(http, websocket)| {
-                ConnectionGatewayAt {
+            connection_gateway = http
+                .zip(websocket)
+                .map(|(http, websocket)| ConnectionGatewayAt {
                     http,
                     websocket,
                     path: wanted.path.clone(),
-                }
-            });
+                });
         }
         // Of the same kind as the clients' sockets, or the next process could not take it over.
         let admin = settings
@@ -506,9 +506,8 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
 fn serve_forwarded(state: &Rc<ShardState>, forwarded: Forwarded, sink: ReplySink<Forwarded>) {
     let state = state.clone();
     let gate = state.shard.gate.clone();
-    let new_reply = |sink, head: &RequestHead| {
-        Reply::new(Sink::Ring(sink), gate, head.keep_alive, head.minor)
-    };
+    let new_reply =
+        |sink, head: &RequestHead| Reply::new(Sink::Ring(sink), gate, head.keep_alive, head.minor);
     match forwarded {
         Forwarded::Request(request) => {
             let mut reply = new_reply(sink, &request.head);

@@ -14,10 +14,7 @@ use std::rc::Rc;
 use serde_json::json;
 use shards::ShardId;
 
-use self::{
-    answer::Answer,
-    route::Route,
-};
+use self::{answer::Answer, route::Route};
 use super::{
     envelope::write_number,
     fault::Fault,
@@ -47,7 +44,10 @@ pub fn owner(state: &ShardState, node: &Node, request: &Request) -> ShardId {
     }
     let slots = &state.shard.slots;
     match Route::of(request) {
-        Route::Status(id) | Route::Publish(id) | Route::Stream(id) | Route::Metadata(id)
+        Route::Status(id)
+        | Route::Publish(id)
+        | Route::Stream(id)
+        | Route::Metadata(id)
         | Route::Delete(id) => id.map(|id| slots.owner_of(id.as_str().as_bytes())),
         Route::BySource(source) => source.map(|source| slots.owner_of(source.as_bytes())),
         Route::Health | Route::Metrics | Route::Unknown => None,
@@ -56,7 +56,9 @@ pub fn owner(state: &ShardState, node: &Node, request: &Request) -> ShardId {
 }
 
 fn is_authorized(node: &Node, request: &Request) -> bool {
-    let value = request.field(request.head.authorization).unwrap_or_default();
+    let value = request
+        .field(request.head.authorization)
+        .unwrap_or_default();
     value
         .strip_prefix(b"Bearer ")
         .is_some_and(|token| node.is_bearer(token))
@@ -101,7 +103,9 @@ async fn steps(
     let route = Route::of(request);
     let is_open = matches!(route, Route::Health);
     if !is_open && route::is_guarded(request) && !is_authorized(node, request) {
-        return Answer::text(401, "Unauthorized").write(state, request, reply).await;
+        return Answer::text(401, "Unauthorized")
+            .write(state, request, reply)
+            .await;
     }
     let answer = match route {
         Route::Health => Answer::data(&json!({
@@ -157,18 +161,20 @@ fn metrics(node: &Node, request: &Request) -> Answer {
     if wants_text {
         Answer::metrics_text(numbers::as_text(&node.all_numbers))
     } else {
-        Answer::data(&numbers::as_json(&node.all_numbers, &node.node_id, &node.settings))
+        Answer::data(&numbers::as_json(
+            &node.all_numbers,
+            &node.node_id,
+            &node.settings,
+        ))
     }
 }
 
-fn metadata(
-    node: &Node,
-    id: Option<super::session_id::SessionId>,
-    request: &Request,
-) -> Answer {
+fn metadata(node: &Node, id: Option<super::session_id::SessionId>, request: &Request) -> Answer {
     let body = std::str::from_utf8(request.body_bytes()).unwrap_or_default();
     let found = fields::members(body, ["metadata"]);
-    let metadata = found.and_then(|[metadata]| metadata).filter(|raw| fields::is_object(raw));
+    let metadata = found
+        .and_then(|[metadata]| metadata)
+        .filter(|raw| fields::is_object(raw));
     let Some(metadata) = metadata else {
         return Answer::invalid(&validate::metadata(body));
     };
@@ -176,7 +182,12 @@ fn metadata(
         return Answer::fault(&Fault::SessionNotFound);
     };
     node.registry.update(&session, metadata);
-    session.note(Now::read(), "info", "Gateway session metadata updated", None);
+    session.note(
+        Now::read(),
+        "info",
+        "Gateway session metadata updated",
+        None,
+    );
     Answer::view(|out| {
         out.extend_from_slice(br#"{"session":"#);
         session.write(out);
@@ -202,6 +213,8 @@ fn has_method(request: &Request, name: &[u8]) -> bool {
         Method::Delete => name == b"DELETE",
         Method::Options => name == b"OPTIONS",
         // PATCH among them: the word itself says.
-        Method::Other => request.bytes.starts_with(name) && request.bytes.get(name.len()) == Some(&b' '),
+        Method::Other => {
+            request.bytes.starts_with(name) && request.bytes.get(name.len()) == Some(&b' ')
+        }
     }
 }

@@ -5,10 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::{
-    json,
-    token::is_word,
-};
+use super::{json, token::is_word};
 
 /// `protocol` of every envelope.
 pub const PROTOCOL: &str = "connection-gateway.v1";
@@ -159,7 +156,9 @@ impl<'a> Envelope<'a> {
     pub fn is_terminal(&self) -> bool {
         let word = |raw: Option<&str>| raw.and_then(json::text).map(Cow::into_owned);
         let member = |name| {
-            let found = self.payload.and_then(|payload| json::members(payload, [name]));
+            let found = self
+                .payload
+                .and_then(|payload| json::members(payload, [name]));
             found.and_then(|[raw]| word(raw))
         };
         match self.kind {
@@ -226,8 +225,16 @@ mod tests {
             ("response", Some("[]"), true),
             ("response", Some("\"plugin-debug.accepted\""), true),
             ("response", Some(r#"{"kind":"plugin-debug.error"}"#), true),
-            ("response", Some(r#"{"kind":"plugin-debug.accepted"}"#), false),
-            ("response", Some(r#"{"kind":"plugin-debug\u002eaccepted"}"#), false),
+            (
+                "response",
+                Some(r#"{"kind":"plugin-debug.accepted"}"#),
+                false,
+            ),
+            (
+                "response",
+                Some(r#"{"kind":"plugin-debug\u002eaccepted"}"#),
+                false,
+            ),
             ("stream", Some(r#"{"kind":"any","event":"end"}"#), true),
             ("stream", Some(r#"{"event":"error"}"#), true),
             ("stream", Some(r#"{"event":"chunk","event":"end"}"#), true),

@@ -93,7 +93,10 @@ mod tests {
         let exchange = Exchange::new(Coding::Chunked, 0, None, &BufferPool::default());
         assert_eq!(exchange.push(&mut b"{}".to_vec(), false), 8);
         exchange.push(&mut b"[1]".to_vec(), true);
-        assert_eq!(exchange.take(Vec::new()), b"3\r\n{}\n\r\n4\r\n[1]\n\r\n0\r\n\r\n");
+        assert_eq!(
+            exchange.take(Vec::new()),
+            b"3\r\n{}\n\r\n4\r\n[1]\n\r\n0\r\n\r\n"
+        );
         assert!(exchange.is_over() && exchange.waiting() == 0);
         let plain = Exchange::new(Coding::Plain, 0, None, &BufferPool::default());
         plain.push(&mut b"{}".to_vec(), true);

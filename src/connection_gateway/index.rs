@@ -161,7 +161,11 @@ impl Index {
             }
             entry.holder.is_some() || entry.last.is_some()
         });
-        while self.nonces_by_end.first().is_some_and(|(end, _)| *end <= unix_ms) {
+        while self
+            .nonces_by_end
+            .first()
+            .is_some_and(|(end, _)| *end <= unix_ms)
+        {
             if let Some((_, nonce)) = self.nonces_by_end.pop_first() {
                 self.nonces.remove(&nonce);
             }
@@ -206,7 +210,11 @@ mod tests {
         assert!(!does(&mut index, claim(2)), "only its holder gives it back");
         assert!(does(&mut index, Ask::ReleaseSource("s".into(), id(1), 500)));
         let find = || Ask::FindSource("s".into());
-        assert_eq!(index.apply(find()), id(1).as_str().as_bytes(), "the last one is shown");
+        assert_eq!(
+            index.apply(find()),
+            id(1).as_str().as_bytes(),
+            "the last one is shown"
+        );
         assert!(does(&mut index, claim(2)));
         assert_eq!(index.apply(find()), id(2).as_str().as_bytes());
         index.sweep(500, 0);

@@ -51,7 +51,15 @@ pub struct NoMessage {
 impl<'a> ClientMessage<'a> {
     /// Reads a message.
     pub fn parse(text: &'a str) -> Result<Self, NoMessage> {
-        let names = ["protocol", "type", "requestId", "token", "metadata", "envelope", "ts"];
+        let names = [
+            "protocol",
+            "type",
+            "requestId",
+            "token",
+            "metadata",
+            "envelope",
+            "ts",
+        ];
         let wrong = |reason| NoMessage {
             request_id: None,
             reason,
@@ -60,7 +68,8 @@ impl<'a> ClientMessage<'a> {
             return Err(wrong("not a JSON object"));
         };
         let [protocol, kind, request_id, token, metadata, envelope, ts] = found;
-        let filled = |raw: Option<&'a str>| raw.and_then(json::text).filter(|text| !text.is_empty());
+        let filled =
+            |raw: Option<&'a str>| raw.and_then(json::text).filter(|text| !text.is_empty());
         let wrong = |reason| NoMessage {
             request_id: filled(request_id)
                 .or_else(|| {
@@ -131,11 +140,7 @@ fn write_request_id(out: &mut Vec<u8>, request_id: Option<&str>) {
 }
 
 /// Appends `bound`; `session` appends the session.
-pub(super) fn write_bound(
-    out: &mut Vec<u8>,
-    request_id: &str,
-    session: impl FnOnce(&mut Vec<u8>),
-) {
+pub(super) fn write_bound(out: &mut Vec<u8>, request_id: &str, session: impl FnOnce(&mut Vec<u8>)) {
     begin(out, "bound");
     write_request_id(out, Some(request_id));
     out.extend_from_slice(br#","session":"#);
@@ -191,20 +196,30 @@ mod tests {
 
     #[test]
     fn each_message_is_understood_and_keys_nobody_knows_are_let_be() {
-        let text = message(r#""type":"bind","requestId":"b","token":"t","metadata":{"a":1.50},"x":1"#);
+        let text =
+            message(r#""type":"bind","requestId":"b","token":"t","metadata":{"a":1.50},"x":1"#);
         let wanted = ClientMessage::Bind {
             request_id: "b".into(),
             token: "t".into(),
             metadata: Some(r#"{"a":1.50}"#),
         };
         assert_eq!(ClientMessage::parse(&text), Ok(wanted));
-        assert_eq!(verdict(r#""type":"bind","requestId":"b","token":"t""#), Ok(()));
+        assert_eq!(
+            verdict(r#""type":"bind","requestId":"b","token":"t""#),
+            Ok(())
+        );
         // Members of other messages are unknown keys here.
-        assert_eq!(verdict(r#""type":"heartbeat","ts":1,"envelope":5,"metadata":[]"#), Ok(()));
+        assert_eq!(
+            verdict(r#""type":"heartbeat","ts":1,"envelope":5,"metadata":[]"#),
+            Ok(())
+        );
         let text = message(r#""type":"metadata","metadata":{}"#);
         assert!(matches!(
             ClientMessage::parse(&text),
-            Ok(ClientMessage::Metadata { request_id: None, metadata: "{}" })
+            Ok(ClientMessage::Metadata {
+                request_id: None,
+                metadata: "{}"
+            })
         ));
     }
 
@@ -214,12 +229,21 @@ mod tests {
             (r#""type":"bind","requestId":"b","token":"""#, Some("b")),
             (r#""type":"bind","token":"t""#, None),
             (r#""type":"bind","requestId":"","token":"t""#, None),
-            (r#""type":"bind","requestId":"b","token":"t","metadata":[]"#, Some("b")),
+            (
+                r#""type":"bind","requestId":"b","token":"t","metadata":[]"#,
+                Some("b"),
+            ),
             (r#""type":"heartbeat","ts":0"#, None),
             (r#""type":"heartbeat","ts":1.5"#, None),
-            (r#""type":"metadata","requestId":"m","metadata":1"#, Some("m")),
+            (
+                r#""type":"metadata","requestId":"m","metadata":1"#,
+                Some("m"),
+            ),
             (r#""type":"metadata","requestId":1,"metadata":{}"#, None),
-            (r#""type":"envelope","envelope":{"requestId":"r"}"#, Some("r")),
+            (
+                r#""type":"envelope","envelope":{"requestId":"r"}"#,
+                Some("r"),
+            ),
             (r#""type":"nothing""#, None),
         ] {
             let fault = verdict(rest).unwrap_err();
@@ -236,7 +260,11 @@ mod tests {
     fn features_are_named_in_the_metadata() {
         let metadata = r#"{"gateway":{"features":["x","cancel"]}}"#;
         assert!(has_feature(Some(metadata), "cancel"));
-        for without in [None, Some("{}"), Some(r#"{"gateway":{"features":"cancel"}}"#)] {
+        for without in [
+            None,
+            Some("{}"),
+            Some(r#"{"gateway":{"features":"cancel"}}"#),
+        ] {
             assert!(!has_feature(without, "cancel"));
         }
     }

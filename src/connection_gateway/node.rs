@@ -168,7 +168,8 @@ impl Node {
     pub(super) fn opened(&self, outbox: &Rc<Outbox>) {
         let after = millis(self.settings.bind_timeout);
         let due = Due::Bind(Rc::downgrade(outbox));
-        self.timers.add(shards::clock::now_ms().saturating_add(after), due);
+        self.timers
+            .add(shards::clock::now_ms().saturating_add(after), due);
         let mut outboxes = self.outboxes.borrow_mut();
         if outboxes.len() == outboxes.capacity() {
             outboxes.retain(|outbox| outbox.strong_count() > 0);
@@ -194,14 +195,26 @@ impl Node {
         let now = Now::read();
         let lease_ms = millis(self.settings.lease);
         let owner = (&self.node_id, lease_ms);
-        let session = Rc::new(Session::new(id, claims, metadata, outbox.clone(), owner, now));
+        let session = Rc::new(Session::new(
+            id,
+            claims,
+            metadata,
+            outbox.clone(),
+            owner,
+            now,
+        ));
         let data = serde_json::json!({
             "consumerType": session.claims.consumer_type,
             "subject": session.claims.subject,
             "transport": "websocket",
             "generation": session.generation,
         });
-        session.note(now, "info", "Gateway WebSocket session bound", Some(data.to_string()));
+        session.note(
+            now,
+            "info",
+            "Gateway WebSocket session bound",
+            Some(data.to_string()),
+        );
         self.sessions.borrow_mut().insert(id, session.clone());
         let due = Due::Lease(Rc::downgrade(&session));
         self.timers.add(session.lease_until(), due);
@@ -212,15 +225,14 @@ impl Node {
     }
 
     fn check_token(&self, token: &str) -> Result<Claims, Fault> {
-        token::verify(&self.token_key, token, shards::clock::unix_ms()).map_err(|fault| {
-            match fault {
-                TokenFault::Invalid => Fault::InvalidToken,
-                TokenFault::Expired => Fault::TokenExpired,
-                TokenFault::Capability => Fault::CapabilityDenied,
-                TokenFault::Claims(names) => {
-                    let names = names.join(", ");
-                    Fault::BindFailed(format!("Invalid connection token claims: {names}"))
-                }
+        token::verify(&self.token_key, token, shards::clock::unix_ms()).map_err(|fault| match fault
+        {
+            TokenFault::Invalid => Fault::InvalidToken,
+            TokenFault::Expired => Fault::TokenExpired,
+            TokenFault::Capability => Fault::CapabilityDenied,
+            TokenFault::Claims(names) => {
+                let names = names.join(", ");
+                Fault::BindFailed(format!("Invalid connection token claims: {names}"))
             }
         })
     }
@@ -264,7 +276,9 @@ impl Node {
     /// A caller has taken so much, or has left it.
     pub(super) fn unbuffer(&self, session: &Session, bytes: usize) {
         let was_clogged = self.is_clogged(session);
-        session.buffered.set(session.buffered.get().saturating_sub(bytes));
+        session
+            .buffered
+            .set(session.buffered.get().saturating_sub(bytes));
         self.numbers.stream_buffer_bytes.subtract(bytes as u64);
         if was_clogged && !self.is_clogged(session) {
             session.outbox.changed.notify();
@@ -274,13 +288,20 @@ impl Node {
     /// Queues a caller's envelope, written already, for the client; the message's id. What is queued
     /// is never dropped but with its session; who would go over the bounds is told.
     pub(super) fn publish(&self, session: &Session, envelope: &[u8]) -> Result<MessageId, Fault> {
+        if session.outbox.is_closing() {
+            // It is told the end already and has nothing else to hear.
+            return Err(Fault::NotConnected(Status::Closed.word()));
+        }
         let max = self.settings.mailbox_messages_max;
         if session.outbox.envelopes() >= max {
             return Err(Fault::ResourceLimit("mailboxMaxLength", max as u64));
         }
         let bytes_max = self.settings.slow_consumer_bytes;
         if session.outbox.bytes() > bytes_max {
-            return Err(Fault::ResourceLimit("slowConsumerBufferBytes", bytes_max as u64));
+            return Err(Fault::ResourceLimit(
+                "slowConsumerBufferBytes",
+                bytes_max as u64,
+            ));
         }
         session.outbox.push_envelope(envelope);
         self.numbers.mailbox_lag.add(1);
@@ -289,7 +310,8 @@ impl Node {
             let now = shards::clock::now_ms();
             session.outbox.slow_since.set(Some(now));
             let due = Due::Slow(Rc::downgrade(&session.outbox));
-            self.timers.add(now + millis(self.settings.slow_consumer_time), due);
+            self.timers
+                .add(now + millis(self.settings.slow_consumer_time), due);
         }
         let count = self.message_count.get();
         self.message_count.set(count + 1);
@@ -298,7 +320,9 @@ impl Node {
 
     /// The connection has written what it took.
     pub(super) fn written(&self, outbox: &Outbox, buffer: Vec<u8>) {
-        self.numbers.mailbox_lag.subtract(outbox.written(buffer) as u64);
+        self.numbers
+            .mailbox_lag
+            .subtract(outbox.written(buffer) as u64);
         if outbox.bytes() <= self.settings.slow_consumer_bytes {
             outbox.slow_since.set(None);
         }
@@ -336,8 +360,13 @@ impl Node {
             request_id.into(),
             Rc::downgrade(&exchange),
         );
-        exchange.timer.set(Some(self.timers.add(now.saturating_add(timeout_ms), due)));
-        session.exchanges.borrow_mut().insert(request_id.into(), exchange.clone());
+        exchange
+            .timer
+            .set(Some(self.timers.add(now.saturating_add(timeout_ms), due)));
+        session
+            .exchanges
+            .borrow_mut()
+            .insert(request_id.into(), exchange.clone());
         self.numbers.in_flight.add(1);
         exchange
     }
@@ -352,13 +381,21 @@ impl Node {
         debug_assert!(removed.is_some_and(|removed| Rc::ptr_eq(&removed, exchange)));
         self.numbers.exchanges_cancelled.add(1);
         if session.can_cancel() {
-            session.outbox.push(|out| message::write_cancel(out, request_id));
+            session
+                .outbox
+                .push(|out| message::write_cancel(out, request_id));
         }
         self.exchange_over(session, exchange);
     }
 
     /// Ends a request with a line of the gateway's own.
-    fn fail_exchange(&self, session: &Session, request_id: &str, exchange: &Exchange, reason: &str) {
+    fn fail_exchange(
+        &self,
+        session: &Session,
+        request_id: &str,
+        exchange: &Exchange,
+        reason: &str,
+    ) {
         let mut line = session.failure_line(request_id, exchange, reason, Now::read());
         let bytes = exchange.push(&mut line, true);
         self.buffer(session, bytes);
@@ -387,12 +424,7 @@ impl Node {
     }
 
     /// Ends a session; what happens to its connection is the caller's to say.
-    pub(super) fn end(
-        self: &Rc<Self>,
-        state: &Rc<ShardState>,
-        session: &Rc<Session>,
-        end: End,
-    ) {
+    pub(super) fn end(self: &Rc<Self>, state: &Rc<ShardState>, session: &Rc<Session>, end: End) {
         let was_connected = session.status() == Status::Connected;
         let shown_until = match end {
             End::Closed => session.lease_until(),
@@ -443,7 +475,10 @@ impl Node {
 
     fn forget(&self, id: SessionId) {
         let mut sessions = self.sessions.borrow_mut();
-        if sessions.get(&id).is_some_and(|session| session.status() == Status::Closed) {
+        if sessions
+            .get(&id)
+            .is_some_and(|session| session.status() == Status::Closed)
+        {
             sessions.remove(&id);
         }
     }
@@ -540,16 +575,21 @@ impl Node {
 
     /// Ends a connection for good if its client does not.
     pub(super) fn cut_later(&self, outbox: &Rc<Outbox>, now: Now) {
-        self.timers.add(now.mono_ms + CUT_AFTER_MS, Due::Cut(Rc::downgrade(outbox)));
+        self.timers
+            .add(now.mono_ms + CUT_AFTER_MS, Due::Cut(Rc::downgrade(outbox)));
     }
 
     /// Forgets what is over.
     pub fn sweep(&self) {
         let now = Now::read();
         self.index.borrow_mut().sweep(now.mono_ms, now.unix_ms);
-        self.outboxes.borrow_mut().retain(|outbox| outbox.strong_count() > 0);
+        self.outboxes
+            .borrow_mut()
+            .retain(|outbox| outbox.strong_count() > 0);
         let sessions = self.sessions.borrow();
-        self.closed.borrow_mut().retain(|id| sessions.contains_key(id));
+        self.closed
+            .borrow_mut()
+            .retain(|id| sessions.contains_key(id));
     }
 
     /// Takes nothing on any more. A session ends when nothing of it is outstanding.
@@ -564,7 +604,12 @@ impl Node {
                 session.outbox.close(Some((CloseCode::GOING_AWAY, "")));
             }
         }
-        let outboxes: Vec<_> = self.outboxes.borrow().iter().filter_map(Weak::upgrade).collect();
+        let outboxes: Vec<_> = self
+            .outboxes
+            .borrow()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
         for outbox in outboxes.iter().filter(|outbox| !outbox.is_bound.get()) {
             // Before it is bound the real client waits for ever unless it is told.
             outbox.fail(None, &Fault::Draining);

@@ -70,7 +70,10 @@ impl GatewayNumbers {
     /// Counts an exchange that ended.
     pub(super) fn exchange_took(&self, ms: u64) {
         let is_within = |bound: &f64| ms as f64 <= bound * 1000.0;
-        let place = BOUNDS_S.iter().position(is_within).unwrap_or(BOUNDS_S.len());
+        let place = BOUNDS_S
+            .iter()
+            .position(is_within)
+            .unwrap_or(BOUNDS_S.len());
         self.exchanges[place].add(1);
         self.exchange_ms.add(ms);
     }
@@ -115,7 +118,10 @@ pub(super) fn as_text(all: &AllNumbers) -> String {
     };
     // Writing to a text cannot fail.
     for (index, (name, kind, help, _)) in first.iter().enumerate() {
-        let _ = writeln!(out, "# HELP {PREFIX}_{name} {help}\n# TYPE {PREFIX}_{name} {kind}");
+        let _ = writeln!(
+            out,
+            "# HELP {PREFIX}_{name} {help}\n# TYPE {PREFIX}_{name} {kind}"
+        );
         for (shard, numbers) in by_shard.iter().enumerate() {
             let value = numbers[index].3;
             let _ = writeln!(out, "{PREFIX}_{name}{{shard=\"{shard}\"}} {value}");
@@ -129,7 +135,10 @@ pub(super) fn as_text(all: &AllNumbers) -> String {
         let bounds = BOUNDS_S.iter().map(ToString::to_string);
         for (bound, counter) in bounds.chain(["+Inf".to_owned()]).zip(&numbers.exchanges) {
             count += counter.value();
-            let _ = writeln!(out, "{name}_bucket{{shard=\"{shard}\",le=\"{bound}\"}} {count}");
+            let _ = writeln!(
+                out,
+                "{name}_bucket{{shard=\"{shard}\",le=\"{bound}\"}} {count}"
+            );
         }
         let seconds = numbers.exchange_ms.value() as f64 / 1000.0;
         let _ = writeln!(out, "{name}_sum{{shard=\"{shard}\"}} {seconds}");

@@ -38,7 +38,7 @@ pub struct Outbox {
 
 impl Outbox {
     /// Of a connection that `cutter` ends.
-    pub(super) fn new(cutter: Cutter, buffers: BufferPool) -> Self {
+    pub(super) fn new(cutter: Option<Cutter>, buffers: BufferPool) -> Self {
         Self {
             pending: RefCell::default(),
             pending_envelopes: Cell::new(0),
@@ -47,7 +47,7 @@ impl Outbox {
             slow_since: Cell::new(None),
             is_bound: Cell::new(false),
             changed: Notify::default(),
-            cutter: RefCell::new(Some(cutter)),
+            cutter: RefCell::new(cutter),
             buffers,
         }
     }
@@ -72,6 +72,9 @@ impl Outbox {
 
     /// Queues an envelope that is written already.
     pub(super) fn push_envelope(&self, envelope: &[u8]) {
+        if self.ending.get() == Ending::Closing {
+            return;
+        }
         self.pending_envelopes.set(self.pending_envelopes.get() + 1);
         self.push(|out| message::write_envelope(out, envelope));
     }
@@ -124,7 +127,8 @@ impl Outbox {
     /// Takes all that waits, to write it.
     pub(super) fn take(&self) -> Vec<u8> {
         let taken = std::mem::take(&mut *self.pending.borrow_mut());
-        self.writing.set((taken.len(), self.pending_envelopes.take()));
+        self.writing
+            .set((taken.len(), self.pending_envelopes.take()));
         taken
     }
 
@@ -152,5 +156,39 @@ impl Outbox {
     /// Envelopes not yet taken by the kernel.
     pub(super) fn envelopes(&self) -> usize {
         self.pending_envelopes.get() + self.writing.get().1
+    }
+}
+
+#[cfg(test)]
+impl Outbox {
+    /// Of no connection.
+    pub(super) fn of_nobody() -> Self {
+        Self::new(None, BufferPool::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_the_end_is_queued_nothing_else_is() {
+        let outbox = Outbox::of_nobody();
+        outbox.push_envelope(b"{}");
+        outbox.push_envelope(b"{}");
+        assert_eq!(outbox.envelopes(), 2);
+        let taken = outbox.take();
+        assert!(outbox.is_writing() && outbox.bytes() == taken.len());
+        outbox.push_envelope(b"{}");
+        // What is being written stays whole; what waits gives way to the reason.
+        assert_eq!(outbox.give_up(&Fault::SlowConsumer), 1);
+        outbox.push_envelope(b"{}");
+        outbox.push_pong(b"");
+        outbox.close(None);
+        assert_eq!(outbox.written(taken), 2);
+        let rest = outbox.take();
+        assert!(memchr::memmem::find(&rest, b"slow_consumer").is_some());
+        assert!(memchr::memmem::find(&rest, b"\"envelope\"").is_none());
+        assert_eq!(rest[rest.len() - 4..], [0x88, 2, 0x03, 0xf0]);
     }
 }

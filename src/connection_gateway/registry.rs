@@ -73,8 +73,7 @@ impl Registry {
             }
         }
         // Last, so that a token whose bind failed for another reason is still good.
-        if let (None, true, Some(nonce)) =
-            (&fault, node.settings.single_use_tokens, &claims.nonce)
+        if let (None, true, Some(nonce)) = (&fault, node.settings.single_use_tokens, &claims.nonce)
         {
             fault = match one(Ask::ClaimNonce(nonce.clone(), claims.expires_at)).await {
                 Ok(()) => None,

@@ -158,8 +158,10 @@ impl Session {
     /// Its client was heard: the lease begins anew.
     pub(super) fn renew(&self, now: Now) {
         self.last_seen.set(now.unix_ms);
-        self.expires_at.set(now.unix_ms.saturating_add(self.lease_ms));
-        self.lease_until.set(now.mono_ms.saturating_add(self.lease_ms));
+        self.expires_at
+            .set(now.unix_ms.saturating_add(self.lease_ms));
+        self.lease_until
+            .set(now.mono_ms.saturating_add(self.lease_ms));
     }
 
     /// End of its lease, monotonic ms.
@@ -206,7 +208,9 @@ impl Session {
         self.check(envelope)?;
         match (envelope.kind, &envelope.request_id) {
             (Kind::Request, _) => Err(Fault::InvalidEnvelope("A client may not send requests")),
-            (_, None) => Err(Fault::InvalidEnvelope("Gateway envelope without a requestId")),
+            (_, None) => Err(Fault::InvalidEnvelope(
+                "Gateway envelope without a requestId",
+            )),
             _ => Ok(()),
         }
     }
@@ -229,7 +233,12 @@ impl Session {
         if envelope.consumer_type != *self.claims.consumer_type {
             return Err(Fault::InvalidToken);
         }
-        let holds = |wanted: &str| self.claims.capabilities.iter().any(|held| **held == *wanted);
+        let holds = |wanted: &str| {
+            self.claims
+                .capabilities
+                .iter()
+                .any(|held| **held == *wanted)
+        };
         match &envelope.capability {
             Some(wanted) if !holds(wanted) => Err(Fault::CapabilityDenied),
             _ => Ok(()),
@@ -376,4 +385,87 @@ impl Session {
 fn write_member(out: &mut Vec<u8>, name: &str, number: u64) {
     out.extend_from_slice(name.as_bytes());
     write_number(out, number);
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Claims of a session for tests.
+    pub(in super::super) fn claims() -> Claims {
+        Claims {
+            consumer_type: "plugin-debug".into(),
+            subject: "u".into(),
+            scope: r#"{"userId":"u"}"#.into(),
+            sources: Vec::new(),
+            capabilities: vec!["gateway.bind".into(), "invoke".into()],
+            expires_at: u64::MAX,
+            nonce: None,
+        }
+    }
+
+    fn session(metadata: Option<&str>) -> Session {
+        let outbox = Rc::new(Outbox::of_nobody());
+        let now = Now {
+            mono_ms: 1_000,
+            unix_ms: 5_000,
+        };
+        let id = SessionId::of([7; 16]);
+        Session::new(id, claims(), metadata, outbox, (&"n".into(), 100), now)
+    }
+
+    fn shown(session: &Session) -> serde_json::Value {
+        let mut out = Vec::new();
+        session.write(&mut out);
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    /// D26 of the contract: what a renewal touches does not depend on the metadata.
+    #[test]
+    fn a_renewal_leaves_the_metadata_where_they_are() {
+        let session = session(Some(r#"{"a":1}"#));
+        let place = session.metadata.borrow().as_ref().map(|text| text.as_ptr());
+        session.renew(Now {
+            mono_ms: 1_050,
+            unix_ms: 5_050,
+        });
+        assert_eq!(
+            session.metadata.borrow().as_ref().map(|text| text.as_ptr()),
+            place
+        );
+        assert_eq!(session.lease_until(), 1_150);
+        let shown = shown(&session);
+        assert_eq!(
+            (&shown["expiresAt"], &shown["lastSeenAt"]),
+            (&5_150.into(), &5_050.into())
+        );
+        assert_eq!(shown["metadata"]["a"], 1);
+    }
+
+    #[test]
+    fn a_log_is_bounded_and_keeps_the_latest() {
+        let session = session(None);
+        for at in 0..250 {
+            session.note(
+                Now {
+                    mono_ms: 0,
+                    unix_ms: at,
+                },
+                "info",
+                "line",
+                None,
+            );
+        }
+        let mut out = Vec::new();
+        session.write_view(&mut out);
+        let view: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let times: Vec<u64> = view["logs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|line| line["ts"].as_u64().unwrap())
+            .collect();
+        assert_eq!(times, (150..250).collect::<Vec<u64>>());
+        assert_eq!(shown(&session).get("metadata"), None);
+    }
 }

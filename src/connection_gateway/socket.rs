@@ -146,7 +146,7 @@ struct Socket {
 impl Socket {
     fn new(state: Rc<ShardState>, node: Rc<Node>, link: Link) -> Self {
         let cutter = link.deadline().cutter();
-        let outbox = Rc::new(Outbox::new(cutter, state.shard.buffers.clone()));
+        let outbox = Rc::new(Outbox::new(Some(cutter), state.shard.buffers.clone()));
         node.opened(&outbox);
         let receiver = Receiver::new(Role::Server, node.settings.envelope_bytes_max);
         Self {
@@ -184,7 +184,11 @@ impl Socket {
 
     /// Writes what waits; false: the connection is gone.
     async fn write(&mut self) -> bool {
-        let limit = self.node.settings.slow_consumer_time.saturating_add(WRITE_GRACE);
+        let limit = self
+            .node
+            .settings
+            .slow_consumer_time
+            .saturating_add(WRITE_GRACE);
         let bytes = self.outbox.take();
         let (result, bytes) = self.link.write_all_within(bytes, limit).await;
         self.node.written(&self.outbox, bytes);
@@ -244,7 +248,8 @@ impl Socket {
                         Some(Event::Text(text)) => ears.hear(text).await,
                         Some(Event::Ping(payload)) => self.outbox.push_pong(payload),
                         Some(Event::Close(code)) => {
-                            self.outbox.close(code.map(|(code, _)| (CloseCode(code), "")));
+                            self.outbox
+                                .close(code.map(|(code, _)| (CloseCode(code), "")));
                         }
                         Some(Event::Binary(_)) => {
                             let reason = "binary messages are not taken";
@@ -300,7 +305,8 @@ impl Ears<'_> {
             (ClientMessage::Bind { request_id, .. }, Some(_)) => {
                 // The session it has goes on.
                 self.node.numbers.binds_refused.add(1);
-                self.outbox.push_error(Some(&request_id), &Fault::AlreadyBound);
+                self.outbox
+                    .push_error(Some(&request_id), &Fault::AlreadyBound);
             }
             (
                 ClientMessage::Bind {
@@ -315,12 +321,14 @@ impl Ears<'_> {
                 if let Some(session) = session {
                     self.node.registry.renew(&session, now);
                 }
-                self.outbox.push(|out| message::write_heartbeat(out, now.unix_ms));
+                self.outbox
+                    .push(|out| message::write_heartbeat(out, now.unix_ms));
             }
             (ClientMessage::Envelope(envelope), Some(session)) => {
                 self.node.registry.renew(&session, Now::read());
                 if let Err(fault) = self.node.receive(&session, &envelope, self.line) {
-                    self.outbox.push_error(envelope.request_id.as_deref(), &fault);
+                    self.outbox
+                        .push_error(envelope.request_id.as_deref(), &fault);
                 }
             }
             (ClientMessage::Metadata { metadata, .. }, Some(session)) => {
@@ -330,16 +338,22 @@ impl Ears<'_> {
                 session.note(now, "info", "Gateway session metadata updated", None);
             }
             (ClientMessage::Envelope(envelope), None) => {
-                self.outbox.push_error(envelope.request_id.as_deref(), &Fault::Unbound);
+                self.outbox
+                    .push_error(envelope.request_id.as_deref(), &Fault::Unbound);
             }
             (ClientMessage::Metadata { request_id, .. }, None) => {
-                self.outbox.push_error(request_id.as_deref(), &Fault::Unbound);
+                self.outbox
+                    .push_error(request_id.as_deref(), &Fault::Unbound);
             }
         }
     }
 
     async fn bind(self, request_id: &str, token: &str, metadata: Option<&str>) {
-        match self.node.bind(self.state, token, metadata, self.outbox).await {
+        match self
+            .node
+            .bind(self.state, token, metadata, self.outbox)
+            .await
+        {
             Ok(session) => {
                 self.outbox.push(|out| {
                     message::write_bound(out, request_id, |out| session.write_bound(out));

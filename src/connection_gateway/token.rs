@@ -139,8 +139,16 @@ fn read(payload: &str) -> Result<Claims, Vec<&'static str>> {
     let Some(found) = json::members(payload, names) else {
         return Err(vec!["the whole"]);
     };
-    let [consumer_type, subject, scope, transport, capabilities, expires_at, issued_at, nonce] =
-        found;
+    let [
+        consumer_type,
+        subject,
+        scope,
+        transport,
+        capabilities,
+        expires_at,
+        issued_at,
+        nonce,
+    ] = found;
     let mut wrong = Vec::new();
     let mut or_wrong = |value: Option<Box<str>>, name| {
         value.unwrap_or_else(|| {
@@ -265,20 +273,37 @@ mod tests {
         assert_eq!(sign(&secret(), CLAIMS), TOKEN);
         let claims = verify(&secret(), TOKEN, NOW).unwrap();
         assert_eq!(&*claims.consumer_type, "plugin-debug");
-        assert_eq!(&*claims.scope, r#"{"userId":"tmb_1","source":"debug:tmbId:tmb_1"}"#);
+        assert_eq!(
+            &*claims.scope,
+            r#"{"userId":"tmb_1","source":"debug:tmbId:tmb_1"}"#
+        );
         assert_eq!(claims.sources, ["debug:tmbId:tmb_1".into()]);
-        assert_eq!(claims.capabilities, ["gateway.bind".into(), "invoke".into()]);
+        assert_eq!(
+            claims.capabilities,
+            ["gateway.bind".into(), "invoke".into()]
+        );
         assert_eq!(verify(&secret(), TOKEN, NOW + 1), Err(TokenFault::Expired));
     }
 
     #[test]
     fn form_and_signature_come_first() {
         let invalid = |token: &str| {
-            assert_eq!(verify(&secret(), token, NOW), Err(TokenFault::Invalid), "{token}");
+            assert_eq!(
+                verify(&secret(), token, NOW),
+                Err(TokenFault::Invalid),
+                "{token}"
+            );
         };
         let (signed, signature) = TOKEN.rsplit_once('.').unwrap();
         let (header, payload) = signed.split_once('.').unwrap();
-        for token in ["", ".", "..", "a.b", signed, &format!(".{payload}.{signature}")] {
+        for token in [
+            "",
+            ".",
+            "..",
+            "a.b",
+            signed,
+            &format!(".{payload}.{signature}"),
+        ] {
             invalid(token);
         }
         invalid(&format!("{TOKEN}="));
@@ -297,7 +322,10 @@ mod tests {
             verify(&secret(), &token, NOW).map(drop)
         };
         let encoded = |text: &str| URL_SAFE_NO_PAD.encode(text);
-        assert_eq!(with(&encoded(r#"{"typ":"CGT","x":1,"alg":"HS256"}"#)), Ok(()));
+        assert_eq!(
+            with(&encoded(r#"{"typ":"CGT","x":1,"alg":"HS256"}"#)),
+            Ok(())
+        );
         let padded = base64::engine::general_purpose::STANDARD
             .encode(r#"{"typ":"CGT","x":"??>","alg":"HS256"}"#);
         assert_eq!(with(&padded), Ok(()));
@@ -324,12 +352,19 @@ mod tests {
             ("\"issuedAt\"", "\"nonce\":\"\",\"issuedAt\"", vec!["nonce"]),
         ] {
             let payload = CLAIMS.replacen(from, to, 1);
-            assert_eq!(verdict(&payload), Err(TokenFault::Claims(wanted)), "{payload}");
+            assert_eq!(
+                verdict(&payload),
+                Err(TokenFault::Claims(wanted)),
+                "{payload}"
+            );
         }
         let wide = CLAIMS.replace("plugin-debug", &"é".repeat(64));
         assert!(verdict(&wide).is_ok());
         let long = CLAIMS.replace("plugin-debug", &"é".repeat(65));
-        assert_eq!(verdict(&long), Err(TokenFault::Claims(vec!["consumerType"])));
+        assert_eq!(
+            verdict(&long),
+            Err(TokenFault::Claims(vec!["consumerType"]))
+        );
         assert!(matches!(verdict("{}"), Err(TokenFault::Claims(wrong)) if wrong.len() == 5));
         assert!(matches!(verdict("[]"), Err(TokenFault::Claims(_))));
         assert_eq!(verdict("{"), Err(TokenFault::Invalid));

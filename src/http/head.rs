@@ -11,8 +11,8 @@ use memchr::memchr;
 
 use super::framing::Framing;
 use super::line::{self, Line, front_len, is_token};
-use super::target::{self, is_target_byte};
 pub use super::target::PathRule;
+use super::target::{self, is_target_byte};
 pub use known::KnownHead;
 use section::Section;
 

@@ -29,7 +29,10 @@ pub const CONNECTION_GATEWAY_VARIABLES: [(&str, Option<&str>); 22] = [
     ("CONNECTION_GATEWAY_MAX_SESSIONS_PER_SUBJECT", Some("5")),
     ("CONNECTION_GATEWAY_MAX_IN_FLIGHT_PER_SESSION", Some("50")),
     ("CONNECTION_GATEWAY_MAX_ENVELOPE_BYTES", Some("1048576")),
-    ("CONNECTION_GATEWAY_SLOW_CONSUMER_BUFFER_BYTES", Some("8388608")),
+    (
+        "CONNECTION_GATEWAY_SLOW_CONSUMER_BUFFER_BYTES",
+        Some("8388608"),
+    ),
     ("CONNECTION_GATEWAY_HOST", Some("0.0.0.0")),
     ("CONNECTION_GATEWAY_BIND_TIMEOUT_MS", Some("10000")),
     ("CONNECTION_GATEWAY_SLOW_CONSUMER_MS", Some("10000")),
@@ -148,12 +151,16 @@ impl<'a> Reader<'a> {
         let auth_token = self.auth_token(is_production);
         let jwt_secret = self.jwt_secret(is_production);
         let host = self.host();
+        let faults_before = self.faults.len();
         let mut port = |name| {
             let port = self.whole(name, 1024, 65_535);
             SocketAddr::new(host, u16::try_from(port).unwrap_or(0))
         };
-        let (http, websocket) = (port("CONNECTION_GATEWAY_PORT"), port("CONNECTION_GATEWAY_WS_PORT"));
-        if http == websocket {
+        let (http, websocket) = (
+            port("CONNECTION_GATEWAY_PORT"),
+            port("CONNECTION_GATEWAY_WS_PORT"),
+        );
+        if http == websocket && self.faults.len() == faults_before {
             let problem = "is the port of CONNECTION_GATEWAY_PORT too".to_owned();
             self.fault("CONNECTION_GATEWAY_WS_PORT", problem);
         }
@@ -161,7 +168,8 @@ impl<'a> Reader<'a> {
         if redis_url.is_some() {
             self.notes.push(Note {
                 origin: Origin::Environment("REDIS_URL".to_owned()),
-                text: "not used: mailboxes are in this process, so this is the only node".to_owned(),
+                text: "not used: mailboxes are in this process, so this is the only node"
+                    .to_owned(),
             });
         }
         ConnectionGateway {
@@ -231,7 +239,11 @@ impl<'a> Reader<'a> {
                 self.fault("AUTH_TOKEN", problem.to_owned());
             }
         }
-        Secret::new(if said.is_empty() { AUTH_TOKEN_DEFAULT } else { said })
+        Secret::new(if said.is_empty() {
+            AUTH_TOKEN_DEFAULT
+        } else {
+            said
+        })
     }
 
     fn jwt_secret(&mut self, is_production: bool) -> Secret {
@@ -286,14 +298,19 @@ impl<'a> Reader<'a> {
 fn number(text: &str) -> Option<u64> {
     let text = text.trim();
     for (prefix, base) in [("0x", 16), ("0o", 8), ("0b", 2)] {
-        let digits = text.get(..2).filter(|front| front.eq_ignore_ascii_case(prefix));
+        let digits = text
+            .get(..2)
+            .filter(|front| front.eq_ignore_ascii_case(prefix));
         if digits.is_some() {
             let number = u64::from_str_radix(&text[2..], base).ok()?;
             return (number as f64 <= INTEGER_MAX).then_some(number);
         }
     }
     // Words that Rust takes for numbers and JavaScript does not.
-    if text.bytes().any(|byte| byte.is_ascii_alphabetic() && !matches!(byte, b'e' | b'E')) {
+    if text
+        .bytes()
+        .any(|byte| byte.is_ascii_alphabetic() && !matches!(byte, b'e' | b'E'))
+    {
         return None;
     }
     let number: f64 = text.parse().ok()?;
@@ -385,14 +402,21 @@ mod tests {
             "CONNECTION_GATEWAY_MAX_CONNECTIONS",
         ];
         assert_eq!(named, wanted);
-        assert!(read(&[("CONNECTION_GATEWAY_PORT", "3011")]).is_err(), "one port for two");
+        assert!(
+            read(&[("CONNECTION_GATEWAY_PORT", "3011")]).is_err(),
+            "one port for two"
+        );
     }
 
     #[test]
     fn production_takes_no_secret_anybody_knows() {
         let long = "0123456789abcdef0123456789abcdef";
         let wrong = |auth: &str, jwt: &str| {
-            let pairs = [("NODE_ENV", "production"), ("AUTH_TOKEN", auth), ("JWT_SECRET", jwt)];
+            let pairs = [
+                ("NODE_ENV", "production"),
+                ("AUTH_TOKEN", auth),
+                ("JWT_SECRET", jwt),
+            ];
             read(&pairs).map_or_else(|faults| faults.len(), |_| 0)
         };
         assert_eq!(wrong(long, "a key"), 0);
@@ -404,7 +428,10 @@ mod tests {
 
     #[test]
     fn secrets_are_not_printed() {
-        let settings = read(&[("AUTH_TOKEN", "hunter2"), ("REDIS_URL", "redis://:hunter2@r")]);
+        let settings = read(&[
+            ("AUTH_TOKEN", "hunter2"),
+            ("REDIS_URL", "redis://:hunter2@r"),
+        ]);
         assert!(!format!("{settings:?}").contains("hunter2"));
     }
 }

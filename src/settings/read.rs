@@ -490,7 +490,8 @@ fn state_dir(reader: &mut Reader<'_>, purpose: Purpose) -> PathBuf {
     match found {
         Some(path) => path.join("shardgate"),
         None => {
-            if matches!(purpose, Purpose::Serve | Purpose::Connect) && !reader.is_said("state-dir") {
+            if matches!(purpose, Purpose::Serve | Purpose::Connect) && !reader.is_said("state-dir")
+            {
                 let problem = "neither XDG_STATE_HOME nor HOME is set: say where to keep state";
                 reader.fault("state-dir", problem);
             }

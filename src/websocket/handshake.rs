@@ -45,8 +45,8 @@ pub fn open(head: &RequestHead, bytes: &[u8]) -> Opening {
     if !head.upgrade || !header_values(bytes, "connection").any(names_upgrade) {
         return Opening::Plain;
     }
-    let is_websocket = only(bytes, "upgrade")
-        .is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
+    let is_websocket =
+        only(bytes, "upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
     let is_version_13 = only(bytes, "sec-websocket-version") == Some(b"13");
     let key = only(bytes, "sec-websocket-key");
     let key = key.filter(|key| STANDARD.decode(key).is_ok_and(|bytes| bytes.len() == 16));
@@ -90,8 +90,12 @@ pub fn is_opened(reply: &[u8], key: [u8; 16]) -> bool {
         && has_word("upgrade", b"websocket")
         && has_word("connection", b"upgrade")
         && only(reply, "sec-websocket-accept") == Some(accept.as_bytes())
-        && header_values(reply, "sec-websocket-extensions").next().is_none()
-        && header_values(reply, "sec-websocket-protocol").next().is_none()
+        && header_values(reply, "sec-websocket-extensions")
+            .next()
+            .is_none()
+        && header_values(reply, "sec-websocket-protocol")
+            .next()
+            .is_none()
 }
 
 #[cfg(test)]
@@ -130,7 +134,10 @@ mod tests {
             ("\r\n\r\n", "\r\nSec-WebSocket-Extensions: x\r\n\r\n"),
             ("\r\n\r\n", "\r\nSec-WebSocket-Protocol: x\r\n\r\n"),
         ] {
-            assert!(!is_opened(reply.replacen(from, to, 1).as_bytes(), key), "{to}");
+            assert!(
+                !is_opened(reply.replacen(from, to, 1).as_bytes(), key),
+                "{to}"
+            );
         }
     }
 
@@ -140,19 +147,34 @@ mod tests {
         for (from, to, wanted) in [
             ("Connection: Upgrade\r\n", "", Opening::Plain),
             ("Upgrade: websocket\r\n", "", Opening::Plain),
-            ("Upgrade: websocket", "Upgrade: h2c, websocket", Opening::Bad),
+            (
+                "Upgrade: websocket",
+                "Upgrade: h2c, websocket",
+                Opening::Bad,
+            ),
             ("Version: 13", "Version: 8", Opening::Bad),
             ("Sec-WebSocket-Version: 13\r\n", "", Opening::Bad),
             ("Sec-WebSocket-Key: ", "X-Key: ", Opening::Bad),
-            ("Sec-WebSocket-Key: ", "Sec-WebSocket-Key: AAAA", Opening::Bad),
-            ("GET /", "POST /", Opening::Bad),
+            (
+                "Sec-WebSocket-Key: ",
+                "Sec-WebSocket-Key: AAAA",
+                Opening::Bad,
+            ),
+            ("GET /", "HEAD /", Opening::Bad),
             ("HTTP/1.1", "HTTP/1.0", Opening::Bad),
         ] {
-            assert_eq!(opening(whole.replacen(from, to, 1).as_bytes()), wanted, "{to}");
+            assert_eq!(
+                opening(whole.replacen(from, to, 1).as_bytes()),
+                wanted,
+                "{to}"
+            );
         }
         let in_other_words = whole
             .replace("Upgrade: websocket", "upgrade: WebSocket")
             .replace("Connection: Upgrade", "connection: keep-alive, upgrade");
-        assert!(matches!(opening(in_other_words.as_bytes()), Opening::Accepted(_)));
+        assert!(matches!(
+            opening(in_other_words.as_bytes()),
+            Opening::Accepted(_)
+        ));
     }
 }

@@ -143,7 +143,9 @@ impl Receiver {
             }
             self.payload = None;
             if is_control {
-                return self.control_event(payload).map(|event| (taken, Some(event)));
+                return self
+                    .control_event(payload)
+                    .map(|event| (taken, Some(event)));
             }
             if payload.is_final {
                 return self.message_event().map(|event| (taken, Some(event)));
@@ -202,12 +204,10 @@ impl Receiver {
             }
             (frame::TEXT | frame::BINARY, Some(_)) => wrong("a message inside a message"),
             (frame::CONTINUATION, None) => wrong("nothing to continue"),
-            (frame::CLOSE | frame::PING | frame::PONG, _) => {
-                match usize::try_from(head.length) {
-                    Ok(length) if head.is_final && length <= CONTROL_BYTES_MAX => Ok(length),
-                    _ => wrong("a control frame that is long or in fragments"),
-                }
-            }
+            (frame::CLOSE | frame::PING | frame::PONG, _) => match usize::try_from(head.length) {
+                Ok(length) if head.is_final && length <= CONTROL_BYTES_MAX => Ok(length),
+                _ => wrong("a control frame that is long or in fragments"),
+            },
             _ => wrong("an opcode nobody knows"),
         }
     }

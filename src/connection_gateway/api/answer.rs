@@ -53,7 +53,11 @@ impl Answer {
         Self {
             status,
             // The contract has it without a blank here and with one elsewhere.
-            content_type: if status == 401 { "text/plain;charset=UTF-8" } else { TEXT },
+            content_type: if status == 401 {
+                "text/plain;charset=UTF-8"
+            } else {
+                TEXT
+            },
             body: text.as_bytes().to_vec(),
         }
     }

@@ -136,7 +136,8 @@ struct Open<'a> {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        self.node.caller_left(&self.session, &self.request_id, &self.exchange);
+        self.node
+            .caller_left(&self.session, &self.request_id, &self.exchange);
     }
 }
 
@@ -219,7 +220,11 @@ async fn relay(
         let bytes = open.exchange.waiting();
         let is_over = open.exchange.is_over();
         if bytes > 0 {
-            let empty = if is_over { Vec::new() } else { state.shard.buffers.take() };
+            let empty = if is_over {
+                Vec::new()
+            } else {
+                state.shard.buffers.take()
+            };
             let lines = open.exchange.take(empty);
             let outcome = if is_over {
                 reply.last(lines).await

@@ -52,9 +52,7 @@ impl Route {
             (Some(text), Some(b"requests:stream"), None, None) if is(b"POST") => {
                 Self::Stream(id(text))
             }
-            (Some(text), Some(b"metadata"), None, None) if is(b"PATCH") => {
-                Self::Metadata(id(text))
-            }
+            (Some(text), Some(b"metadata"), None, None) if is(b"PATCH") => Self::Metadata(id(text)),
             _ => Self::Unknown,
         }
     }
@@ -68,7 +66,9 @@ fn decode(piece: &[u8]) -> Cow<'_, [u8]> {
     let mut decoded = Vec::with_capacity(piece.len());
     let mut rest = piece;
     while let Some((byte, tail)) = rest.split_first() {
-        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = tail
+            .get(..2)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
             Some(value) if *byte == b'%' => {
                 decoded.push(value);

@@ -96,10 +96,12 @@ impl Checker<'_> {
                 let length = text.encode_utf16().count();
                 if length < min {
                     let message = format!("string to have >={min} characters");
-                    self.issues.push(Issue::too_small(&path, &message, min as u64));
+                    self.issues
+                        .push(Issue::too_small(&path, &message, min as u64));
                 } else if length > max {
                     let message = format!("string to have <={max} characters");
-                    self.issues.push(Issue::too_big(&path, &message, max as u64));
+                    self.issues
+                        .push(Issue::too_big(&path, &message, max as u64));
                 }
             }
             other => self.issues.push(Issue::wrong_type(&path, "string", other)),
@@ -116,21 +118,26 @@ impl Checker<'_> {
             return;
         };
         let Some(number) = value.as_f64() else {
-            self.issues.push(Issue::wrong_type(&path, "number", Some(value)));
+            self.issues
+                .push(Issue::wrong_type(&path, "number", Some(value)));
             return;
         };
         if number.fract() != 0.0 {
-            self.issues.push(Issue::wrong_type(&path, "int", Some(value)));
+            self.issues
+                .push(Issue::wrong_type(&path, "int", Some(value)));
         } else if number > INTEGER_MAX as f64 {
             let message = format!("int to be <={INTEGER_MAX}");
-            self.issues.push(Issue::too_big(&path, &message, INTEGER_MAX));
+            self.issues
+                .push(Issue::too_big(&path, &message, INTEGER_MAX));
         } else {
             match above {
                 Some(limit) if number <= limit as f64 => {
-                    self.issues.push(Issue::too_small(&path, "number to be >0", limit));
+                    self.issues
+                        .push(Issue::too_small(&path, "number to be >0", limit));
                 }
                 None if number < 0.0 => {
-                    self.issues.push(Issue::too_small(&path, "number to be >=0", 0));
+                    self.issues
+                        .push(Issue::too_small(&path, "number to be >=0", 0));
                 }
                 _ => {}
             }
@@ -184,15 +191,20 @@ fn envelope_issues(envelope: &Map<String, Value>) -> Vec<Issue> {
     let word = (1, WORD_UNITS_MAX);
     if envelope.get("protocol").and_then(Value::as_str) != Some(envelope::PROTOCOL) {
         let message = format!("Invalid input: expected \"{}\"", envelope::PROTOCOL);
-        checker.issues.push(Issue::invalid_value("envelope.protocol", message));
+        checker
+            .issues
+            .push(Issue::invalid_value("envelope.protocol", message));
     }
     checker.text("sessionId", true, text);
     checker.integer("generation", true, None);
     checker.text("requestId", false, text);
     let kind = envelope.get("type").and_then(Value::as_str);
     if kind.and_then(envelope::Kind::of).is_none() {
-        let message = "Invalid option: expected one of \"request\"|\"response\"|\"event\"|\"stream\"";
-        checker.issues.push(Issue::invalid_value("envelope.type", message.to_owned()));
+        let message =
+            "Invalid option: expected one of \"request\"|\"response\"|\"event\"|\"stream\"";
+        checker
+            .issues
+            .push(Issue::invalid_value("envelope.type", message.to_owned()));
     }
     checker.text("consumerType", true, word);
     checker.text("capability", false, word);
@@ -204,7 +216,11 @@ fn envelope_issues(envelope: &Map<String, Value>) -> Vec<Issue> {
 /// What is wrong with the body of a metadata update.
 pub(super) fn metadata(body: &str) -> Vec<Issue> {
     match object(body) {
-        Ok(members) => vec![Issue::wrong_type("metadata", "object", members.get("metadata"))],
+        Ok(members) => vec![Issue::wrong_type(
+            "metadata",
+            "object",
+            members.get("metadata"),
+        )],
         Err(issue) => vec![issue],
     }
 }
@@ -219,9 +235,18 @@ mod tests {
 
     #[test]
     fn everything_that_is_wrong_is_told_in_the_original_s_words() {
-        assert_eq!(told(""), ["(root): Invalid input: expected object, received undefined"]);
-        assert_eq!(told("[]"), ["(root): Invalid input: expected object, received array"]);
-        assert_eq!(told("{}"), ["envelope: Invalid input: expected object, received undefined"]);
+        assert_eq!(
+            told(""),
+            ["(root): Invalid input: expected object, received undefined"]
+        );
+        assert_eq!(
+            told("[]"),
+            ["(root): Invalid input: expected object, received array"]
+        );
+        assert_eq!(
+            told("{}"),
+            ["envelope: Invalid input: expected object, received undefined"]
+        );
         let body = r#"{"timeoutMs":0,"envelope":{"protocol":"x","sessionId":"","generation":-1,
             "requestId":null,"type":"other","consumerType":"c","capability":"","traceId":1,
             "createdAt":1.5}}"#;

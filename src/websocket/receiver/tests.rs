@@ -1,7 +1,9 @@
 //! Every rule by an example, and one property: how the bytes are cut changes nothing.
 
 use super::*;
-use crate::websocket::frame::{BINARY, CLOSE, CONTINUATION, Masking, PING, PONG, TEXT, write_frame};
+use crate::websocket::frame::{
+    BINARY, CLOSE, CONTINUATION, Masking, PING, PONG, TEXT, write_frame,
+};
 use proptest::prelude::*;
 
 const KEY: Masking = Masking::Key([7, 11, 13, 17]);
@@ -95,7 +97,11 @@ fn each_broken_rule_has_its_code() {
         ("opcode 3", vec![raw(0x83, b"x")], 1002),
         ("opcode 11", vec![raw(0x8b, b"x")], 1002),
         ("continues nothing", vec![raw(0x80, b"x")], 1002),
-        ("message in a message", vec![raw(1, b"x"), raw(0x81, b"y")], 1002),
+        (
+            "message in a message",
+            vec![raw(1, b"x"), raw(0x81, b"y")],
+            1002,
+        ),
         ("ping in fragments", vec![raw(0x09, b"x")], 1002),
         ("long ping", vec![raw(0x89, &[b'x'; 126])], 1002),
         ("half a close code", vec![raw(0x88, b"\x03")], 1002),
@@ -106,7 +112,11 @@ fn each_broken_rule_has_its_code() {
         ("text cut off", vec![raw(0x81, b"a\xc3")], 1007),
         ("text in a fragment", vec![raw(1, b"a\xff")], 1007),
         ("too big", vec![raw(0x81, &[b'x'; 1001])], 1009),
-        ("too big in all", vec![raw(1, &[b'x'; 600]), raw(0x80, &[b'x'; 401])], 1009),
+        (
+            "too big in all",
+            vec![raw(1, &[b'x'; 600]), raw(0x80, &[b'x'; 401])],
+            1009,
+        ),
     ];
     for (name, frames, code) in cases {
         let bytes = frames.concat();
@@ -129,7 +139,11 @@ fn each_broken_rule_has_its_code() {
 
 #[test]
 fn a_length_is_judged_by_its_head_alone_and_must_be_minimal() {
-    let verdict = |bytes: &[u8]| Receiver::new(Role::Server, 1 << 20).read(bytes).unwrap_err();
+    let verdict = |bytes: &[u8]| {
+        Receiver::new(Role::Server, 1 << 20)
+            .read(bytes)
+            .unwrap_err()
+    };
     // 1 MiB and one byte, of which none has come.
     let mut over = vec![0x81, 0xff];
     over.extend_from_slice(&((1u64 << 20) + 1).to_be_bytes());
@@ -145,7 +159,10 @@ fn a_length_is_judged_by_its_head_alone_and_must_be_minimal() {
 
 #[test]
 fn a_message_of_exactly_the_limit_passes() {
-    assert_eq!(heard(Role::Server, 5, &raw(0x81, b"12345"), 3), [r#"Text("12345")"#]);
+    assert_eq!(
+        heard(Role::Server, 5, &raw(0x81, b"12345"), 3),
+        [r#"Text("12345")"#]
+    );
 }
 
 #[test]
