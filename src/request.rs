@@ -168,7 +168,7 @@ async fn steps(
         Method::Post => Box::pin(post(shard, &caller, reply)).await,
         Method::Get => Box::pin(method::stream::open(shard, &caller, reply)).await,
         Method::Delete => Box::pin(method::end::end(shard, &caller, reply)).await,
-        Method::Options | Method::Head | Method::Other => {
+        Method::Options | Method::Head | Method::Patch | Method::Other => {
             Err(crate::preflight::not_a_method(protocols, request))
         }
     }

@@ -24,7 +24,7 @@ use super::{
     session::Now,
 };
 use crate::{
-    http::{HttpRefusal, Method, header_values},
+    http::{HttpRefusal, header_values},
     reply::{ClientGone, Reply},
     request::Request,
     shard_state::ShardState,
@@ -202,19 +202,4 @@ fn write_accepted(out: &mut Vec<u8>, (at_ms, count): (u64, u64)) {
     out.push(b'-');
     write_number(out, count);
     out.extend_from_slice(br#"","accepted":true}"#);
-}
-
-/// Whether the request is one that has a body of its own method.
-fn has_method(request: &Request, name: &[u8]) -> bool {
-    match request.head.method {
-        Method::Get => name == b"GET",
-        Method::Head => name == b"HEAD",
-        Method::Post => name == b"POST",
-        Method::Delete => name == b"DELETE",
-        Method::Options => name == b"OPTIONS",
-        // PATCH among them: the word itself says.
-        Method::Other => {
-            request.bytes.starts_with(name) && request.bytes.get(name.len()) == Some(&b' ')
-        }
-    }
 }

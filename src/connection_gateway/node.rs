@@ -203,18 +203,7 @@ impl Node {
             owner,
             now,
         ));
-        let data = serde_json::json!({
-            "consumerType": session.claims.consumer_type,
-            "subject": session.claims.subject,
-            "transport": "websocket",
-            "generation": session.generation,
-        });
-        session.note(
-            now,
-            "info",
-            "Gateway WebSocket session bound",
-            Some(data.to_string()),
-        );
+        session.note_bound(now);
         self.sessions.borrow_mut().insert(id, session.clone());
         let due = Due::Lease(Rc::downgrade(&session));
         self.timers.add(session.lease_until(), due);

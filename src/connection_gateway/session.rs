@@ -200,6 +200,23 @@ impl Session {
         });
     }
 
+    /// The first line of its log.
+    pub(super) fn note_bound(&self, now: Now) {
+        let mut data = br#"{"consumerType":"#.to_vec();
+        json::write_text(&mut data, &self.claims.consumer_type);
+        data.extend_from_slice(br#","subject":"#);
+        json::write_text(&mut data, &self.claims.subject);
+        write_member(
+            &mut data,
+            r#","transport":"websocket","generation":"#,
+            self.generation,
+        );
+        data.push(b'}');
+        // Texts in quotes and digits.
+        let data = String::from_utf8(data).ok();
+        self.note(now, "info", "Gateway WebSocket session bound", data);
+    }
+
     /// Whether an envelope from the client is one that this session may send.
     pub(super) fn check_from_client(&self, envelope: &Envelope<'_>) -> Result<(), Fault> {
         if envelope.session_id != self.id.as_str() {

@@ -92,6 +92,8 @@ pub enum Method {
     Options,
     /// `HEAD`.
     Head,
+    /// `PATCH`.
+    Patch,
     /// Any other token, which the caller answers with 405. `CONNECT` never gets this far.
     Other,
 }
@@ -283,6 +285,7 @@ fn request_line(view: &[u8], target_bytes_max: usize) -> Result<Parsed<RequestLi
         b"DELETE" => Method::Delete,
         b"OPTIONS" => Method::Options,
         b"HEAD" => Method::Head,
+        b"PATCH" => Method::Patch,
         b"CONNECT" => {
             return Err(HttpRefusal {
                 status: 405,

@@ -185,7 +185,7 @@ fn the_happy_path_is_byte_for_byte_the_recorded_one() {
     );
     client.is_served();
     // Of the log the original keeps more lines; its session is this one.
-    let whole = body(recorded(&transcript, "STATUS2 200 "));
+    let whole = recorded(&transcript, "STATUS2 200 ");
     let (wanted, _) = whole.split_once(",\"logs\":").unwrap();
     let status = node.status(session.id());
     assert_eq!(

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::has_method;
-use crate::{connection_gateway::session_id::SessionId, request::Request};
+use crate::{connection_gateway::session_id::SessionId, http::Method, request::Request};
 
 /// What is asked for. An id that has not the form of one is nobody's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +29,8 @@ impl Route {
     /// The route of a request.
     pub(super) fn of(request: &Request) -> Self {
         let path = request.head.path.slice(&request.bytes);
-        let is = |method: &[u8]| has_method(request, method);
-        let reads = is(b"GET") || is(b"HEAD");
+        let is = |method| request.head.method == method;
+        let reads = is(Method::Get) || is(Method::Head);
         let Some(rest) = path.strip_prefix(b"/internal/sessions/") else {
             return match path {
                 b"/health" if reads => Self::Health,
@@ -46,13 +45,17 @@ impl Route {
             (Some(b"by-source"), Some(source), Some(b"status"), None) if reads => {
                 Self::BySource(String::from_utf8(decode(source).into_owned()).ok())
             }
-            (Some(text), None, None, None) if is(b"DELETE") => Self::Delete(id(text)),
+            (Some(text), None, None, None) if is(Method::Delete) => Self::Delete(id(text)),
             (Some(text), Some(b"status"), None, None) if reads => Self::Status(id(text)),
-            (Some(text), Some(b"requests"), None, None) if is(b"POST") => Self::Publish(id(text)),
-            (Some(text), Some(b"requests:stream"), None, None) if is(b"POST") => {
+            (Some(text), Some(b"requests"), None, None) if is(Method::Post) => {
+                Self::Publish(id(text))
+            }
+            (Some(text), Some(b"requests:stream"), None, None) if is(Method::Post) => {
                 Self::Stream(id(text))
             }
-            (Some(text), Some(b"metadata"), None, None) if is(b"PATCH") => Self::Metadata(id(text)),
+            (Some(text), Some(b"metadata"), None, None) if is(Method::Patch) => {
+                Self::Metadata(id(text))
+            }
             _ => Self::Unknown,
         }
     }
