@@ -1,5 +1,5 @@
-//! The connection gateway: long-lived WebSocket sessions of clients behind NAT, and an internal HTTP
-//! API through which others reach them. Wire-compatible with FastGPT-Plugin's.
+//! The connection gateway: long-lived WebSocket sessions of clients behind NAT, and an internal
+//! HTTP API through which others reach them. Wire-compatible with FastGPT-Plugin's.
 //!
 //! In the order of a session's life:
 //!
@@ -13,8 +13,8 @@
 //! * [`api`]: the internal HTTP API; [`exchange`]: a streamed request
 //! * [`outbox`], [`timers`], [`fault`], [`numbers`]
 //!
-//! The rules of the protocol take bytes and a time and do no I/O; [`socket`] and [`api`] are the two
-//! thin skins around them.
+//! The rules of the protocol take bytes and a time and do no I/O; [`socket`] and [`api`] are the
+//! two thin skins around them.
 
 pub mod api;
 pub mod envelope;

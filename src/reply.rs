@@ -355,8 +355,8 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Waits until the other side has closed its connection; what it sends ahead does not count. Safe to
-/// drop: no byte is lost.
+/// Waits until the other side has closed its connection; what it sends ahead does not count. Safe
+/// to drop: no byte is lost.
 pub async fn hung_up(link: &mut Link) {
     while !link.stream().has_hung_up() {
         if link.has_input() {

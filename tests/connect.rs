@@ -1,6 +1,6 @@
 //! The connection gateway through sockets: WebSocket clients on one side, callers of the internal
-//! HTTP API on the other. Each statement is tested with one shard and with several, because a caller's
-//! request then usually crosses a ring.
+//! HTTP API on the other. Each statement is tested with one shard and with several, because a
+//! caller's request then usually crosses a ring.
 
 #![expect(
     clippy::unwrap_used,

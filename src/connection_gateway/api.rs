@@ -1,8 +1,8 @@
 //! The internal HTTP API: status, publish, streamed requests, metadata, deletion, metrics.
 //!
 //! A request is read, kept alive and forwarded by the same code as any other ([`crate::http::
-//! connection`]); here stands who may ask, which shard knows the answer, and the answer. Nothing here
-//! is for browsers, so nothing says CORS.
+//! connection`]); here stands who may ask, which shard knows the answer, and the answer. Nothing
+//! here is for browsers, so nothing says CORS.
 
 mod answer;
 mod publish;
@@ -64,7 +64,8 @@ fn is_authorized(node: &Node, request: &Request) -> bool {
         .is_some_and(|token| node.is_bearer(token))
 }
 
-/// Serves one request. Whatever happens, a panic included, it has one answer or its connection ends.
+/// Serves one request. Whatever happens, a panic included, it has one answer or its connection
+/// ends.
 pub async fn serve(
     state: &Rc<ShardState>,
     node: &Rc<Node>,

@@ -1,5 +1,5 @@
-//! What is answered on the WebSocket port before a connection is one: the contract's table (2.1), with
-//! an HTTP status where the original let its process die.
+//! What is answered on the WebSocket port before a connection is one: the contract's table (2.1),
+//! with an HTTP status where the original let its process die.
 
 use std::borrow::Cow;
 

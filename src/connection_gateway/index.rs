@@ -1,8 +1,8 @@
 //! Who holds what: the part of the registry that one shard keeps, as plain memory.
 //!
 //! A source, a subject and a nonce each belong to the shard that their text falls to, so a claim is
-//! one step on one thread and two claims of the same thing cannot both win. Whoever claims names the
-//! session; only the same session gives up its claim. What a claim takes is bounded by the live
+//! one step on one thread and two claims of the same thing cannot both win. Whoever claims names
+//! the session; only the same session gives up its claim. What a claim takes is bounded by the live
 //! sessions of the node, and closed ones are forgotten in time.
 
 use std::collections::BTreeSet;
@@ -153,7 +153,8 @@ impl Index {
         is_new
     }
 
-    /// Forgets what is over: closed sessions at `mono_ms`, nonces of tokens that ended by `unix_ms`.
+    /// Forgets what is over: closed sessions at `mono_ms`, nonces of tokens that ended by
+    /// `unix_ms`.
     pub fn sweep(&mut self, mono_ms: u64, unix_ms: u64) {
         self.sources.retain(|_, entry| {
             if entry.last.is_some_and(|(_, until)| until <= mono_ms) {

@@ -1,7 +1,7 @@
 //! One shard's part of the node: its sessions, its part of the registry, and what is due when.
 //!
-//! Everything that happens to a session happens here, on the shard that owns it: it is bound, heard,
-//! published to, answered for, and ended. No socket and no HTTP.
+//! Everything that happens to a session happens here, on the shard that owns it: it is bound,
+//! heard, published to, answered for, and ended. No socket and no HTTP.
 
 use std::{
     cell::{Cell, RefCell},
@@ -105,7 +105,8 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// A shard's part; `secret` is random and the process's own, `all_numbers` has one for each shard.
+    /// A shard's part; `secret` is random and the process's own, `all_numbers` has one for each
+    /// shard.
     pub fn new(
         settings: Arc<ConnectionGateway>,
         node_id: &str,
@@ -274,8 +275,8 @@ impl Node {
         }
     }
 
-    /// Queues a caller's envelope, written already, for the client; the message's id. What is queued
-    /// is never dropped but with its session; who would go over the bounds is told.
+    /// Queues a caller's envelope, written already, for the client; the message's id. What is
+    /// queued is never dropped but with its session; who would go over the bounds is told.
     pub(super) fn publish(&self, session: &Session, envelope: &[u8]) -> Result<MessageId, Fault> {
         if session.outbox.is_closing() {
             // It is told the end already and has nothing else to hear.

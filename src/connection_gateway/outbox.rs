@@ -1,5 +1,5 @@
-//! What waits to be written to one WebSocket: whole frames in one buffer, counted, bounded by whoever
-//! publishes. The task of the connection takes all there is and writes it.
+//! What waits to be written to one WebSocket: whole frames in one buffer, counted, bounded by
+//! whoever publishes. The task of the connection takes all there is and writes it.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,11 +1,12 @@
 //! The boundary between the sessions of this node and whoever else knows of them: who holds which
-//! source, how many sessions a subject has, and how an envelope reaches the node that has the client.
+//! source, how many sessions a subject has, and how an envelope reaches the node that has the
+//! client.
 //!
-//! One adapter so far, [`Registry::Memory`]: the node is alone, each shard keeps the keys that fall to
-//! it ([`super::index`]) and answers the others over the rings. What another adapter (Redis, several
-//! nodes) has to do stands with each operation. The rules all adapters keep: a claim is atomic and
-//! names its session; a change is made only by the session that holds the claim; nothing that was
-//! accepted is dropped in silence.
+//! One adapter so far, [`Registry::Memory`]: the node is alone, each shard keeps the keys that fall
+//! to it ([`super::index`]) and answers the others over the rings. What another adapter (Redis,
+//! several nodes) has to do stands with each operation. The rules all adapters keep: a claim is
+//! atomic and names its session; a change is made only by the session that holds the claim; nothing
+//! that was accepted is dropped in silence.
 
 use std::rc::Rc;
 
@@ -42,8 +43,8 @@ enum Refused {
 
 impl Registry {
     /// Claims a place of the subject, the nonce of a token that is good once, and all sources, or
-    /// nothing. Sources are claimed in their order, so of two sessions that want some of the same one
-    /// wins. Another adapter claims in one script, with the lease as the claims' time to live.
+    /// nothing. Sources are claimed in their order, so of two sessions that want some of the same
+    /// one wins. Another adapter claims in one script, with the lease as the claims' time to live.
     pub(super) async fn claim(
         self,
         (state, node): (&Rc<ShardState>, &Rc<Node>),
@@ -134,7 +135,8 @@ impl Registry {
     }
 
     /// The lease of a session begins anew. In process it is the session's own and costs two stores;
-    /// another adapter writes once a third of the lease, whatever comes, and compares the generation.
+    /// another adapter writes once a third of the lease, whatever comes, and compares the
+    /// generation.
     pub(super) fn renew(self, session: &Session, now: Now) {
         let Self::Memory = self;
         session.renew(now);
@@ -158,8 +160,9 @@ impl Registry {
         found.map(|text| SessionId::parse(&text)).ok_or(())
     }
 
-    /// The status view of a session, empty when there is none; `Err`: nobody could be asked. Callers
-    /// are steered to the owner first, so only a session found by its source may be elsewhere.
+    /// The status view of a session, empty when there is none; `Err`: nobody could be asked.
+    /// Callers are steered to the owner first, so only a session found by its source may be
+    /// elsewhere.
     pub(super) async fn view(
         self,
         (state, node): (&Rc<ShardState>, &Rc<Node>),

@@ -1,9 +1,9 @@
 //! One WebSocket of the connection gateway: opened, bound, heard and written to by one task, until
 //! it ends.
 //!
-//! The task either writes what waits or reads; while callers have too much to take it does not read,
-//! so the client is slowed down by its own connection. Whatever ends the task, a panic included, the
-//! session it bound is ended with it.
+//! The task either writes what waits or reads; while callers have too much to take it does not
+//! read, so the client is slowed down by its own connection. Whatever ends the task, a panic
+//! included, the session it bound is ended with it.
 
 use std::{pin::pin, rc::Rc, time::Duration};
 

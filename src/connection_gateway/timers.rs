@@ -1,5 +1,5 @@
-//! What is due when: one queue a shard, looked at a few times a second, instead of a runtime's timer
-//! for each session and request.
+//! What is due when: one queue a shard, looked at a few times a second, instead of a runtime's
+//! timer for each session and request.
 
 use std::{
     cell::{Cell, RefCell},

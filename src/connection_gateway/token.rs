@@ -1,7 +1,7 @@
 //! Connect tokens: three segments as a JWT has, with `typ` of their own and times in milliseconds.
 //!
-//! Whoever runs the programs behind this gateway signs them; here they are checked. The order of the
-//! checks is part of the contract: signature, header, claims, time, capability.
+//! Whoever runs the programs behind this gateway signs them; here they are checked. The order of
+//! the checks is part of the contract: signature, header, claims, time, capability.
 
 use base64::{
     Engine, alphabet,

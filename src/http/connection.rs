@@ -4,6 +4,8 @@
 //! keeps it busy. A request is read whole, steered, and served here, on its owner over the ring, or
 //! by the owner after the whole connection has moved there.
 
+mod forward;
+
 use std::{net::SocketAddr, rc::Rc, time::Duration};
 
 use futures_util::future::{Either, select};
@@ -18,8 +20,8 @@ use crate::{
     link::Link,
     mcp::{envelope, json::DEPTH_MAX, version::STATELESS},
     refusal::Refusal,
-    reply::{self, Reply, Sink},
-    request::{self, Forwarded, Request},
+    reply::{Reply, Sink},
+    request::{self, Request},
     session::SessionId,
     shard_state::ShardState,
     stateless::held,
@@ -512,88 +514,6 @@ impl Connection {
         // A client that has left needs no answer.
         let _ = reply.refuse(refusal).await;
         reply.is_reusable()
-    }
-
-    /// Has a request served by the shard that owns its session and writes the reply as it comes.
-    async fn forward(
-        &mut self,
-        owner: shards::ShardId,
-        request: Request,
-        keep_alive: bool,
-    ) -> bool {
-        let minor = request.head.minor;
-        let is_internal = self.internal_api().is_some();
-        let is_stream = request.head.method == Method::Get && !is_internal;
-        // Its caller may have sent its next request already: only its end counts.
-        let is_watched = is_internal && api::is_stream(&request);
-        // What is refused here is for its page to read as well.
-        let origin = request.field(request.head.origin);
-        let origin = origin.filter(|origin| self.shard.access.check_origin(Some(origin)).is_ok());
-        let origin: Option<Box<[u8]>> = origin.map(Box::from);
-        // A drain waits for the reply here as it does at the owner.
-        let _pass = self.shard.shard.gate.enter();
-        let request = Box::new(request);
-        let call = if is_internal {
-            Forwarded::Internal(request)
-        } else {
-            Forwarded::Request(request)
-        };
-        let mut parts = match self.shard.shard.port.call(owner, call) {
-            Ok(parts) => parts,
-            Err(_) => {
-                return self
-                    .refuse(&Refusal::Busy, origin.as_deref(), keep_alive, minor)
-                    .await;
-            }
-        };
-        let write_limit = self.shard.settings.timeouts.write;
-        let (mut has_begun, mut is_last) = (false, false);
-        loop {
-            let part = if is_stream {
-                // Its end is all that a client of a stream sends; the owner must hear of it.
-                let left = std::pin::pin!(self.link.readable());
-                match select(std::pin::pin!(parts.next()), left).await {
-                    Either::Left((part, _)) => part,
-                    Either::Right(_) => return false,
-                }
-            } else if is_watched {
-                let left = std::pin::pin!(reply::hung_up(&mut self.link));
-                match select(std::pin::pin!(parts.next()), left).await {
-                    Either::Left((part, _)) => part,
-                    Either::Right(_) => return false,
-                }
-            } else {
-                parts.next().await
-            };
-            match part {
-                Ok(Some(bytes)) => {
-                    // The owner may have promised that the connection ends with this reply.
-                    is_last |= !has_begun && reply::says_close(&bytes);
-                    has_begun = true;
-                    let (result, bytes) = self.link.write_all_within(bytes, write_limit).await;
-                    parts.give_back(bytes);
-                    if result.is_err() {
-                        return false;
-                    }
-                }
-                Ok(None) => {
-                    let is_open = !is_last && !self.shard.shard.gate.is_closed();
-                    return keep_alive && minor >= 1 && is_open;
-                }
-                Err(_) => {
-                    // The owner has ended: a drain's end, or its death.
-                    if !has_begun {
-                        let refusal = if self.shard.shard.gate.is_closed() {
-                            Refusal::Draining
-                        } else {
-                            Refusal::Internal
-                        };
-                        self.refuse(&refusal, origin.as_deref(), false, minor).await;
-                    }
-                    return false;
-                }
-            }
-        }
     }
 
     /// Sends the whole connection to the session's owner, with all that was read of it.

@@ -97,7 +97,8 @@ pub struct ConnectionGateway {
 }
 
 impl ConnectionGateway {
-    /// Settings for tests: loopback, free ports, the secrets `secret` and `token`, the node `node-a`.
+    /// Settings for tests: loopback, free ports, the secrets `secret` and `token`, the node
+    /// `node-a`.
     pub fn testing() -> Self {
         let environment = Environment::from_pairs([
             ("JWT_SECRET", "secret"),

@@ -1,9 +1,9 @@
 //! The receiving side of a WebSocket: bytes to messages, with every rule of RFC 6455 section 5.
 //!
 //! A message is put together in one buffer of the receiver's own and handed out from there. What
-//! breaks a rule is found as early as it can be: a length over the limit by the frame's head alone, a
-//! broken letter by the piece that breaks it. After a violation, and after a Close, the rest of the
-//! input means nothing any more.
+//! breaks a rule is found as early as it can be: a length over the limit by the frame's head alone,
+//! a broken letter by the piece that breaks it. After a violation, and after a Close, the rest of
+//! the input means nothing any more.
 
 use super::{
     close::CloseCode,

@@ -1,5 +1,5 @@
-//! Binding: tokens, sources, the budget of a subject; what is said when it fails, and that something
-//! always is.
+//! Binding: tokens, sources, the budget of a subject; what is said when it fails, and that
+//! something always is.
 
 use serde_json::{Value, json};
 

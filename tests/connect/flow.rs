@@ -1,6 +1,6 @@
 //! The whole debug flow, as the real CLI and the real plugin server exchange it: bind, list by
-//! metadata, invoke with a stream, an unknown plugin, hot reload, parallel calls, a second CLI with the
-//! same key, revoke.
+//! metadata, invoke with a stream, an unknown plugin, hot reload, parallel calls, a second CLI with
+//! the same key, revoke.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! What is answered on the WebSocket port before a connection is one: the contract's table (2.1), and
-//! the two requests that ended the original's process (D1, D2).
+//! What is answered on the WebSocket port before a connection is one: the contract's table (2.1),
+//! and the two requests that ended the original's process (D1, D2).
 
 use crate::{
     stage::{Node, PATH},

@@ -1,5 +1,5 @@
-//! What a client may say and what it hears: the behaviour table (2.6), with D15 and D16 in the place
-//! of silence.
+//! What a client may say and what it hears: the behaviour table (2.6), with D15 and D16 in the
+//! place of silence.
 
 use serde_json::json;
 

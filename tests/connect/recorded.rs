@@ -1,5 +1,6 @@
-//! The recorded exchanges of the original, replayed: what the gateway says must be those bytes, but for
-//! ids and times. Where section 8 of the contract asks for better, the difference is written down here.
+//! The recorded exchanges of the original, replayed: what the gateway says must be those bytes, but
+//! for ids and times. Where section 8 of the contract asks for better, the difference is written
+//! down here.
 
 use std::{collections::BTreeMap, fs};
 
@@ -18,8 +19,8 @@ fn case(name: &str) -> String {
     fs::read_to_string(format!("{folder}{name}.txt")).unwrap()
 }
 
-/// A text with each id and each time in the place where it stands, by what stands before it: every run
-/// of digits of a time, and every UUID, is a `#`.
+/// A text with each id and each time in the place where it stands, by what stands before it: every
+/// run of digits of a time, and every UUID, is a `#`.
 fn shape(text: &str) -> String {
     let uuid =
         regex_lite::Regex::new("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

@@ -1,5 +1,5 @@
-//! What is wrong with a body, said as the original's validator says it. Only bodies that were refused
-//! come here, so it may take its time.
+//! What is wrong with a body, said as the original's validator says it. Only bodies that were
+//! refused come here, so it may take its time.
 
 use serde_json::{Map, Value, json};
 
