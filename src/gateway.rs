@@ -1,7 +1,10 @@
 //! A running gateway: prepared, bound, started, drained.
 
+mod forwarded;
+mod reach;
 mod redis_link;
 
+pub use reach::ConnectionGatewayAt;
 pub use redis_link::redis_client;
 
 use std::{
@@ -17,8 +20,8 @@ use std::{
 };
 
 use shards::{
-    Arrival, Control, DriverChoice, Plan, ReplySink, Shard, Shards, alarm::Alarms,
-    deadline::now_ms, listener::ListenerGroup, topology::Topology,
+    Arrival, Control, DriverChoice, Plan, Shard, Shards, alarm::Alarms, deadline::now_ms,
+    listener::ListenerGroup, topology::Topology,
 };
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -35,13 +38,12 @@ use crate::{
         cache::ConfigCache,
         store::{FileStore, RedisStore, UserConfigStore},
     },
-    connection_gateway::{self, AllNumbers, Listeners, Node, node::Outstanding},
+    connection_gateway::{AllNumbers, Listeners, node::Outstanding},
     control::{self, IssuerNumbers, Snapshot, Tasks, View, Watched},
-    http::{HeadLimits, RequestHead, connection},
+    http::{HeadLimits, connection},
     log,
     prepare::Prepared,
-    reply::{Reply, Sink},
-    request::{self, Forwarded},
+    request::Forwarded,
     route::cursor::CursorKey,
     schema::pool::Pool,
     session::{IdKeys, SessionTable, TableLimits, streams::EventBudget},
@@ -71,17 +73,6 @@ const HEARTBEAT_LOOK: Duration = Duration::from_millis(50);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long an idle backend connection is kept, ms.
 const UPSTREAM_IDLE_MS_MAX: u64 = 55_000;
-
-/// Where the connection gateway is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConnectionGatewayAt {
-    /// The internal HTTP API's address.
-    pub http: SocketAddr,
-    /// The WebSockets' address.
-    pub websocket: SocketAddr,
-    /// And their path.
-    pub path: String,
-}
 
 /// A running gateway.
 pub struct Gateway {
@@ -135,23 +126,8 @@ impl Gateway {
         let address = bind(settings.listen.plain)?;
         let tls_address = bind(settings.listen.tls.as_ref().map(|tls| tls.address))?;
         let tls_listener = tls_address.map(|_| u8::from(address.is_some()));
-        let mut connection_gateway = None;
-        let mut listeners = None;
-        if let Some(wanted) = &settings.connection_gateway {
-            let before = u8::from(address.is_some()) + u8::from(tls_address.is_some());
-            let (http, websocket) = (bind(Some(wanted.http))?, bind(Some(wanted.websocket))?);
-            listeners = Some(Listeners {
-                http: before,
-                websocket: before + 1,
-            });
-            connection_gateway = http
-                .zip(websocket)
-                .map(|(http, websocket)| ConnectionGatewayAt {
-                    http,
-                    websocket,
-                    path: wanted.path.clone(),
-                });
-        }
+        let before = u8::from(address.is_some()) + u8::from(tls_address.is_some());
+        let (connection_gateway, listeners) = reach::bind(&settings, before, bind)?.unzip();
         // Of the same kind as the clients' sockets, or the next process could not take it over.
         let admin = settings
             .listen
@@ -166,7 +142,7 @@ impl Gateway {
             (0..count).map(|_| Arc::new(Numbers::default())).collect();
         let gateway_numbers: AllNumbers = (0..count).map(|_| Arc::default()).collect();
         // One name for all shards.
-        let node_id = connection_node_id(&settings);
+        let node_id = reach::node_id(&settings);
         let (questions, waiting) = mpsc::channel(QUESTIONS_MAX);
         let (key_questions, unknown_keys) = mpsc::channel(QUESTIONS_MAX);
         let (issuers, issuer_tls) = (prepared.issuers.clone(), prepared.issuer_tls.clone());
@@ -328,17 +304,6 @@ struct Ties {
     node: (Option<Listeners>, String, AllNumbers),
 }
 
-/// The connection gateway's name for this node.
-fn connection_node_id(settings: &Settings) -> String {
-    let said = settings.connection_gateway.as_ref();
-    let said = said.and_then(|settings| settings.node_id.clone());
-    said.unwrap_or_else(|| {
-        let id = connection_gateway::session_id::SessionId::random();
-        let id = id.as_ref().map_or("node", |id| id.as_str());
-        format!("fastgpt-plugin-{id}")
-    })
-}
-
 /// One shard's life.
 async fn live(
     shard: Shard<Forwarded, ToShard>,
@@ -457,7 +422,7 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
     match control {
         Control::Arrival(Arrival::Socket(socket)) => connection::moved(state, socket),
         Control::Arrival(Arrival::Call { request, reply, .. }) => {
-            serve_forwarded(state, request, reply);
+            forwarded::serve(state, request, reply);
         }
         Control::Message(ToShard::Drain(asker)) => orders.drain.give(asker),
         Control::Message(ToShard::End) => orders.end.fire(),
@@ -498,44 +463,6 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
             };
             // The asker may have given up.
             let _ = asker.try_send(snapshot);
-        }
-    }
-}
-
-/// Serves what another shard has sent; the reply streams back.
-fn serve_forwarded(state: &Rc<ShardState>, forwarded: Forwarded, sink: ReplySink<Forwarded>) {
-    let state = state.clone();
-    let gate = state.shard.gate.clone();
-    let new_reply =
-        |sink, head: &RequestHead| Reply::new(Sink::Ring(sink), gate, head.keep_alive, head.minor);
-    match forwarded {
-        Forwarded::Request(request) => {
-            let mut reply = new_reply(sink, &request.head);
-            shards::spawn(async move {
-                request::serve(&state, &request, &mut reply).await;
-                // The reply's last buffer stays with the asking shard in its place.
-                state.shard.buffers.put(request.bytes);
-            });
-        }
-        Forwarded::Internal(request) => {
-            let Some(node) = state.connection_gateway.clone() else {
-                return;
-            };
-            let mut reply = new_reply(sink, &request.head);
-            shards::spawn(async move {
-                connection_gateway::api::serve(&state, &node, &request, &mut reply).await;
-                state.shard.buffers.put(request.bytes);
-            });
-        }
-        Forwarded::Ask(ask) => {
-            let Some(node) = &state.connection_gateway else {
-                return;
-            };
-            let answer = node.answer(*ask);
-            shards::spawn(async move {
-                // Who asked may be gone.
-                let _ = sink.end(answer).await;
-            });
         }
     }
 }
@@ -589,18 +516,10 @@ fn build(
         .access
         .allow_anonymous
         .then(|| Rc::new(Principal::anonymous(&fingerprints)));
-    let node = settings.connection_gateway.as_ref().zip(listeners);
-    let node = node.map(|(wanted, listeners)| {
-        Rc::new(Node::new(
-            Arc::new(wanted.clone()),
-            &node_id,
-            listeners,
-            &prepared.fingerprint_secret,
-            (gateway_numbers, usize::from(shard.id)),
-        ))
-    });
+    let all = (gateway_numbers, usize::from(shard.id));
+    let connection_gateway = reach::node(prepared, &node_id, listeners, all);
     let state = Rc::new(ShardState {
-        connection_gateway: node,
+        connection_gateway,
         head_limits: HeadLimits {
             head_bytes_max: limits.head_bytes_max,
             header_count_max: limits.header_count_max,

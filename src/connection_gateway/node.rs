@@ -3,6 +3,9 @@
 //! Everything that happens to a session happens here, on the shard that owns it: it is bound,
 //! heard, published to, answered for, and ended. No socket and no HTTP.
 
+mod due;
+mod traffic;
+
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
@@ -13,25 +16,19 @@ use std::{
 
 use hashbrown::HashMap;
 use ring::hmac;
-use shards::buffer::BufferPool;
 
 use super::{
-    envelope::Envelope,
-    exchange::{Coding, Exchange},
     fault::Fault,
     index::{Ask, Index},
-    message,
     numbers::{AllNumbers, GatewayNumbers, sum},
     outbox::Outbox,
     registry::Registry,
-    session::{Delivery, Now, Session, Status},
+    session::{Now, Session, Status},
     session_id::SessionId,
     timers::{Due, Timers},
     token::{self, Claims, TokenFault},
 };
-use crate::{
-    http::HeadLimits, settings::ConnectionGateway, shard_state::ShardState, websocket::CloseCode,
-};
+use crate::{http::HeadLimits, settings::ConnectionGateway, shard_state::ShardState};
 
 /// Closed sessions that are still shown, a shard.
 const CLOSED_MAX: usize = 10_000;
@@ -227,192 +224,6 @@ impl Node {
         })
     }
 
-    /// Takes an envelope of the client.
-    pub(super) fn receive(
-        &self,
-        session: &Session,
-        envelope: &Envelope<'_>,
-        line: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
-        if let Err(fault) = session.check_from_client(envelope) {
-            self.numbers.envelopes_refused.add(1);
-            return Err(fault);
-        }
-        match session.deliver(envelope, line) {
-            Delivery::Taken(bytes) => self.buffer(session, bytes),
-            Delivery::Last(bytes, exchange) => {
-                self.buffer(session, bytes);
-                self.exchange_over(session, &exchange);
-            }
-            Delivery::Late => {
-                self.numbers.late_replies.add(1);
-                return Ok(());
-            }
-        }
-        self.numbers.replies.add(1);
-        Ok(())
-    }
-
-    /// Whether callers have so much to take that the client must wait.
-    pub(super) fn is_clogged(&self, session: &Session) -> bool {
-        session.buffered.get() > self.settings.slow_consumer_bytes
-    }
-
-    fn buffer(&self, session: &Session, bytes: usize) {
-        session.buffered.set(session.buffered.get() + bytes);
-        self.numbers.stream_buffer_bytes.add(bytes as u64);
-    }
-
-    /// A caller has taken so much, or has left it.
-    pub(super) fn unbuffer(&self, session: &Session, bytes: usize) {
-        let was_clogged = self.is_clogged(session);
-        session
-            .buffered
-            .set(session.buffered.get().saturating_sub(bytes));
-        self.numbers.stream_buffer_bytes.subtract(bytes as u64);
-        if was_clogged && !self.is_clogged(session) {
-            session.outbox.changed.notify();
-        }
-    }
-
-    /// Queues a caller's envelope, written already, for the client; the message's id. What is
-    /// queued is never dropped but with its session; who would go over the bounds is told.
-    pub(super) fn publish(&self, session: &Session, envelope: &[u8]) -> Result<MessageId, Fault> {
-        if session.outbox.is_closing() {
-            // It is told the end already and has nothing else to hear.
-            return Err(Fault::NotConnected(Status::Closed.word()));
-        }
-        let max = self.settings.mailbox_messages_max;
-        if session.outbox.envelopes() >= max {
-            return Err(Fault::ResourceLimit("mailboxMaxLength", max as u64));
-        }
-        let bytes_max = self.settings.slow_consumer_bytes;
-        if session.outbox.bytes() > bytes_max {
-            return Err(Fault::ResourceLimit(
-                "slowConsumerBufferBytes",
-                bytes_max as u64,
-            ));
-        }
-        session.outbox.push_envelope(envelope);
-        self.numbers.mailbox_lag.add(1);
-        self.numbers.published.add(1);
-        if session.outbox.bytes() > bytes_max && session.outbox.slow_since.get().is_none() {
-            let now = shards::clock::now_ms();
-            session.outbox.slow_since.set(Some(now));
-            let due = Due::Slow(Rc::downgrade(&session.outbox));
-            self.timers
-                .add(now + millis(self.settings.slow_consumer_time), due);
-        }
-        let count = self.message_count.get();
-        self.message_count.set(count + 1);
-        Ok((shards::clock::unix_ms(), count))
-    }
-
-    /// The connection has written what it took.
-    pub(super) fn written(&self, outbox: &Outbox, buffer: Vec<u8>) {
-        self.numbers
-            .mailbox_lag
-            .subtract(outbox.written(buffer) as u64);
-        if outbox.bytes() <= self.settings.slow_consumer_bytes {
-            outbox.slow_since.set(None);
-        }
-    }
-
-    /// Whether the session may have one more request outstanding, and none of this id.
-    pub(super) fn check_in_flight(
-        &self,
-        session: &Session,
-        request_id: Option<&str>,
-    ) -> Result<(), Fault> {
-        let exchanges = session.exchanges.borrow();
-        if request_id.is_some_and(|id| exchanges.contains_key(id)) {
-            return Err(Fault::DuplicateRequest);
-        }
-        let max = self.settings.in_flight_max;
-        if exchanges.len() >= max {
-            return Err(Fault::ResourceLimit("maxInFlightPerSession", max as u64));
-        }
-        Ok(())
-    }
-
-    /// Begins a streamed request, which [`Self::check_in_flight`] has let pass.
-    pub(super) fn begin_exchange(
-        &self,
-        session: &Rc<Session>,
-        request_id: &str,
-        (coding, timeout_ms): (Coding, u64),
-        (capability, buffers): (Option<&str>, &BufferPool),
-    ) -> Rc<Exchange> {
-        let now = shards::clock::now_ms();
-        let exchange = Rc::new(Exchange::new(coding, now, capability, buffers));
-        let due = Due::Exchange(
-            Rc::downgrade(session),
-            request_id.into(),
-            Rc::downgrade(&exchange),
-        );
-        exchange
-            .timer
-            .set(Some(self.timers.add(now.saturating_add(timeout_ms), due)));
-        session
-            .exchanges
-            .borrow_mut()
-            .insert(request_id.into(), exchange.clone());
-        self.numbers.in_flight.add(1);
-        exchange
-    }
-
-    /// The caller of a streamed request has left, or has had its last line.
-    pub(super) fn caller_left(&self, session: &Session, request_id: &str, exchange: &Rc<Exchange>) {
-        self.unbuffer(session, exchange.waiting());
-        if exchange.is_over() {
-            return;
-        }
-        let removed = session.exchanges.borrow_mut().remove(request_id);
-        debug_assert!(removed.is_some_and(|removed| Rc::ptr_eq(&removed, exchange)));
-        self.numbers.exchanges_cancelled.add(1);
-        if session.can_cancel() {
-            session
-                .outbox
-                .push(|out| message::write_cancel(out, request_id));
-        }
-        self.exchange_over(session, exchange);
-    }
-
-    /// Ends a request with a line of the gateway's own.
-    fn fail_exchange(
-        &self,
-        session: &Session,
-        request_id: &str,
-        exchange: &Exchange,
-        reason: &str,
-    ) {
-        let mut line = session.failure_line(request_id, exchange, reason, Now::read());
-        let bytes = exchange.push(&mut line, true);
-        self.buffer(session, bytes);
-        self.numbers.exchanges_failed.add(1);
-        self.exchange_over(session, exchange);
-    }
-
-    fn fail_exchanges(&self, session: &Session, reason: &str) {
-        let all = std::mem::take(&mut *session.exchanges.borrow_mut());
-        for (request_id, exchange) in all {
-            self.fail_exchange(session, &request_id, &exchange, reason);
-        }
-    }
-
-    /// A request has had its last line; the session has it no more.
-    fn exchange_over(&self, session: &Session, exchange: &Exchange) {
-        if let Some(place) = exchange.timer.take() {
-            self.timers.remove(place);
-        }
-        self.numbers.in_flight.subtract(1);
-        let took = shards::clock::now_ms().saturating_sub(exchange.began_ms);
-        self.numbers.exchange_took(took);
-        if self.is_draining() && session.exchanges.borrow().is_empty() {
-            session.outbox.close(Some((CloseCode::GOING_AWAY, "")));
-        }
-    }
-
     /// Ends a session; what happens to its connection is the caller's to say.
     pub(super) fn end(self: &Rc<Self>, state: &Rc<ShardState>, session: &Rc<Session>, end: End) {
         let was_connected = session.status() == Status::Connected;
@@ -483,132 +294,6 @@ impl Node {
             return view;
         }
         self.index.borrow_mut().apply(ask)
-    }
-
-    /// Does what is due.
-    pub fn look(self: &Rc<Self>, state: &Rc<ShardState>) {
-        let now = Now::read();
-        while let Some(due) = self.timers.pop(now.mono_ms) {
-            match due {
-                Due::Lease(session) => {
-                    if let Some(session) = session.upgrade() {
-                        self.lease_due(state, &session, now);
-                    }
-                }
-                Due::Exchange(session, request_id, exchange) => {
-                    if let (Some(session), Some(exchange)) = (session.upgrade(), exchange.upgrade())
-                        && !exchange.is_over()
-                    {
-                        exchange.timer.set(None);
-                        session.exchanges.borrow_mut().remove(&request_id);
-                        let reason = "Gateway request timed out waiting for its response";
-                        self.fail_exchange(&session, &request_id, &exchange, reason);
-                    }
-                }
-                Due::Bind(outbox) => {
-                    if let Some(outbox) = outbox.upgrade()
-                        && !outbox.is_bound.get()
-                        && !outbox.is_closing()
-                    {
-                        outbox.fail(None, &Fault::BindTimeout);
-                        self.cut_later(&outbox, now);
-                    }
-                }
-                Due::Slow(outbox) => {
-                    if let Some(outbox) = outbox.upgrade() {
-                        self.slow_due(&outbox, now);
-                    }
-                }
-                Due::Cut(outbox) => {
-                    if let Some(outbox) = outbox.upgrade() {
-                        outbox.cut();
-                    }
-                }
-                Due::Forget(id) => self.forget(id),
-            }
-        }
-    }
-
-    fn lease_due(self: &Rc<Self>, state: &Rc<ShardState>, session: &Rc<Session>, now: Now) {
-        if session.status() != Status::Connected {
-            return;
-        }
-        // While we do not read, silence is ours; how long we do not is bounded elsewhere.
-        if self.is_clogged(session) || session.outbox.is_writing() {
-            self.registry.renew(session, now);
-        }
-        if session.lease_until() > now.mono_ms {
-            let due = Due::Lease(Rc::downgrade(session));
-            self.timers.add(session.lease_until(), due);
-            return;
-        }
-        self.numbers.lease_expiries.add(1);
-        self.end(state, session, End::Expired);
-        session.outbox.fail(None, &Fault::OwnerExpired);
-        self.cut_later(&session.outbox, now);
-    }
-
-    fn slow_due(&self, outbox: &Rc<Outbox>, now: Now) {
-        let Some(since) = outbox.slow_since.get() else {
-            return;
-        };
-        let until = since + millis(self.settings.slow_consumer_time);
-        if until > now.mono_ms {
-            self.timers.add(until, Due::Slow(Rc::downgrade(outbox)));
-            return;
-        }
-        self.numbers.slow_consumers.add(1);
-        let dropped = outbox.give_up(&Fault::SlowConsumer);
-        self.numbers.mailbox_lag.subtract(dropped as u64);
-        self.cut_later(outbox, now);
-    }
-
-    /// Ends a connection for good if its client does not.
-    pub(super) fn cut_later(&self, outbox: &Rc<Outbox>, now: Now) {
-        self.timers
-            .add(now.mono_ms + CUT_AFTER_MS, Due::Cut(Rc::downgrade(outbox)));
-    }
-
-    /// Forgets what is over.
-    pub fn sweep(&self) {
-        let now = Now::read();
-        self.index.borrow_mut().sweep(now.mono_ms, now.unix_ms);
-        self.outboxes
-            .borrow_mut()
-            .retain(|outbox| outbox.strong_count() > 0);
-        let sessions = self.sessions.borrow();
-        self.closed
-            .borrow_mut()
-            .retain(|id| sessions.contains_key(id));
-    }
-
-    /// Takes nothing on any more. A session ends when nothing of it is outstanding.
-    pub fn drain(&self, outstanding: Outstanding) {
-        self.is_draining.set(true);
-        let sessions: Vec<_> = self.sessions.borrow().values().cloned().collect();
-        for session in sessions {
-            if outstanding == Outstanding::Fail {
-                self.fail_exchanges(&session, "Gateway is shutting down");
-            }
-            if session.exchanges.borrow().is_empty() {
-                session.outbox.close(Some((CloseCode::GOING_AWAY, "")));
-            }
-        }
-        let outboxes: Vec<_> = self
-            .outboxes
-            .borrow()
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
-        for outbox in outboxes.iter().filter(|outbox| !outbox.is_bound.get()) {
-            // Before it is bound the real client waits for ever unless it is told.
-            outbox.fail(None, &Fault::Draining);
-        }
-    }
-
-    /// Things that are due some time; for tests of what stays behind.
-    pub fn due_count(&self) -> usize {
-        self.timers.len()
     }
 }
 
