@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use crate::settings::{Command, Environment, Fault, Invocation, Note};
+use crate::settings::{Command, Environment, Fault, Invocation, Note, Purpose};
 
 /// Exit code of a command that was told something it cannot use.
 pub(crate) const EXIT_USAGE: u8 = 2;
@@ -34,7 +34,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let environment = Environment::of_process();
     let flags = invocation.flags;
     match invocation.command {
-        Command::Serve => serve::run(&flags, &environment),
+        Command::Serve => serve::run(&flags, &environment, Purpose::Serve),
+        Command::Connect => serve::run(&flags, &environment, Purpose::Connect),
         Command::Demo { once } => demo::run(flags, once),
         Command::Status { admin, json } => status::run(admin, json, &flags, &environment),
         Command::Config { action } => config::run(action, &flags, &environment),

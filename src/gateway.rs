@@ -1,7 +1,10 @@
 //! A running gateway: prepared, bound, started, drained.
 
+mod forwarded;
+mod reach;
 mod redis_link;
 
+pub use reach::ConnectionGatewayAt;
 pub use redis_link::redis_client;
 
 use std::{
@@ -35,12 +38,12 @@ use crate::{
         cache::ConfigCache,
         store::{FileStore, RedisStore, UserConfigStore},
     },
+    connection_gateway::{AllNumbers, Listeners, node::Outstanding},
     control::{self, IssuerNumbers, Snapshot, Tasks, View, Watched},
     http::{HeadLimits, connection},
     log,
     prepare::Prepared,
-    reply::{Reply, Sink},
-    request::{self, Forwarded},
+    request::Forwarded,
     route::cursor::CursorKey,
     schema::pool::Pool,
     session::{IdKeys, SessionTable, TableLimits, streams::EventBudget},
@@ -79,6 +82,8 @@ pub struct Gateway {
     pub tls_address: Option<SocketAddr>,
     /// The admin listener's address.
     pub admin_address: Option<SocketAddr>,
+    /// Where the connection gateway is, when it is wanted.
+    pub connection_gateway: Option<ConnectionGatewayAt>,
     /// What can be seen of it.
     pub view: View,
     /// Number of shards.
@@ -121,6 +126,8 @@ impl Gateway {
         let address = bind(settings.listen.plain)?;
         let tls_address = bind(settings.listen.tls.as_ref().map(|tls| tls.address))?;
         let tls_listener = tls_address.map(|_| u8::from(address.is_some()));
+        let before = u8::from(address.is_some()) + u8::from(tls_address.is_some());
+        let (connection_gateway, listeners) = reach::bind(&settings, before, bind)?.unzip();
         // Of the same kind as the clients' sockets, or the next process could not take it over.
         let admin = settings
             .listen
@@ -133,6 +140,9 @@ impl Gateway {
 
         let numbers: Arc<[Arc<Numbers>]> =
             (0..count).map(|_| Arc::new(Numbers::default())).collect();
+        let gateway_numbers: AllNumbers = (0..count).map(|_| Arc::default()).collect();
+        // One name for all shards.
+        let node_id = reach::node_id(&settings);
         let (questions, waiting) = mpsc::channel(QUESTIONS_MAX);
         let (key_questions, unknown_keys) = mpsc::channel(QUESTIONS_MAX);
         let (issuers, issuer_tls) = (prepared.issuers.clone(), prepared.issuer_tls.clone());
@@ -158,6 +168,7 @@ impl Gateway {
                     bridge: bridge.clone(),
                     generations: generations.clone(),
                     schemas: schemas.clone(),
+                    node: (listeners, node_id.clone(), gateway_numbers.clone()),
                 };
                 live(shard, prepared.clone(), ties, tls_listener)
             }
@@ -192,6 +203,7 @@ impl Gateway {
             address,
             tls_address,
             admin_address,
+            connection_gateway,
             view,
             shard_count: count,
             unpinned: shards.unpinned,
@@ -288,6 +300,8 @@ struct Ties {
     bridge: Arc<Bridge>,
     generations: Arc<Generations>,
     schemas: Arc<Pool>,
+    /// The connection gateway's listeners, name and counters.
+    node: (Option<Listeners>, String, AllNumbers),
 }
 
 /// One shard's life.
@@ -316,6 +330,9 @@ async fn live(
     shards::spawn(async move {
         while let Some(state) = beating.upgrade() {
             state.heartbeats.ring(now_ms());
+            if let Some(node) = &state.connection_gateway {
+                node.look(&state);
+            }
             drop(state);
             shards::sleep(HEARTBEAT_LOOK).await;
         }
@@ -381,8 +398,14 @@ async fn drain_now(state: &Rc<ShardState>, limit: Duration) {
         session.streams.end();
     }
     state.hub.wake_all();
+    if let Some(node) = &state.connection_gateway {
+        node.drain(Outstanding::Finish);
+    }
     while state.shard.gate.pass_count() > 0 && started.elapsed() < limit {
         shards::sleep(Duration::from_millis(5)).await;
+    }
+    if let Some(node) = &state.connection_gateway {
+        node.drain(Outstanding::Fail);
     }
     state.held.clear();
     let sessions = state.sessions.borrow_mut().drain();
@@ -399,15 +422,7 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
     match control {
         Control::Arrival(Arrival::Socket(socket)) => connection::moved(state, socket),
         Control::Arrival(Arrival::Call { request, reply, .. }) => {
-            let state = state.clone();
-            shards::spawn(async move {
-                let head = &request.head;
-                let gate = state.shard.gate.clone();
-                let mut reply = Reply::new(Sink::Ring(reply), gate, head.keep_alive, head.minor);
-                request::serve(&state, &request, &mut reply).await;
-                // The reply's last buffer stays with the asking shard in its place.
-                state.shard.buffers.put(request.bytes);
-            });
+            forwarded::serve(state, request, reply);
         }
         Control::Message(ToShard::Drain(asker)) => orders.drain.give(asker),
         Control::Message(ToShard::End) => orders.end.fire(),
@@ -466,6 +481,7 @@ fn build(
         bridge,
         generations,
         schemas,
+        node: (listeners, node_id, gateway_numbers),
     } = ties;
     let settings = &prepared.settings;
     let (limits, times) = (&settings.limits, &settings.timeouts);
@@ -500,7 +516,10 @@ fn build(
         .access
         .allow_anonymous
         .then(|| Rc::new(Principal::anonymous(&fingerprints)));
+    let all = (gateway_numbers, usize::from(shard.id));
+    let connection_gateway = reach::node(prepared, &node_id, listeners, all);
     let state = Rc::new(ShardState {
+        connection_gateway,
         head_limits: HeadLimits {
             head_bytes_max: limits.head_bytes_max,
             header_count_max: limits.header_count_max,

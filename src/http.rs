@@ -20,8 +20,8 @@ pub use body::{ChunkDecoder, LAST_CHUNK, encode_chunk};
 pub use decimal::Decimal;
 pub use framing::{Framing, FramingInputs, Seen, decide};
 pub use head::{
-    HeadLimits, HttpRefusal, KnownHead, Method, Parsed, RequestHead, Span, header_values, headers,
-    parse_request,
+    HeadLimits, HttpRefusal, KnownHead, Method, Parsed, PathRule, RequestHead, Span, header_values,
+    headers, parse_request, parse_request_under,
 };
 pub use response::{
     ContentKind, Encoding, ResponseFault, ResponseFraming, ResponseHead, parse_response,

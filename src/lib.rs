@@ -14,6 +14,8 @@
 //! * [`upstream`]: a pooled connection to the backend, with deadlines
 //! * [`reply`]: the backend's bytes back to the client, ids translated in place
 //!
+//! Beside it, on the same shards: [`connection_gateway`], over [`websocket`].
+//!
 //! Around it: [`settings`], [`prepare`], [`gateway`] (start and drain), [`control`] (the one thread
 //! off the request's path), [`dial`], [`admin`], [`telemetry`], [`supervisor`], [`log`],
 //! [`redis`].
@@ -26,6 +28,7 @@ pub mod bootstrap;
 pub mod bridge;
 pub mod command;
 pub mod config;
+pub mod connection_gateway;
 pub mod control;
 pub mod declared;
 pub mod dial;
@@ -56,3 +59,4 @@ pub mod supervisor;
 pub mod telemetry;
 pub mod tls;
 pub mod upstream;
+pub mod websocket;

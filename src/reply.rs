@@ -202,15 +202,7 @@ impl<'a> Reply<'a> {
     /// Waits until the client has closed its connection; what it sends ahead does not count.
     pub async fn client_hung_up(&mut self) {
         match &mut self.sink {
-            Sink::Link(link, _) => {
-                while !link.stream().has_hung_up() {
-                    if link.has_input() {
-                        shards::sleep(HUNG_UP_PAUSE).await;
-                    } else {
-                        link.readable().await;
-                    }
-                }
-            }
+            Sink::Link(link, _) => hung_up(link).await,
             Sink::Ring(sink) => sink.cancelled().await,
             Sink::Memory(_) => std::future::pending().await,
             Sink::Closed => {}
@@ -360,6 +352,18 @@ impl<'a> Reply<'a> {
             }
         }
         self.last(out).await.map(drop)
+    }
+}
+
+/// Waits until the other side has closed its connection; what it sends ahead does not count. Safe
+/// to drop: no byte is lost.
+pub async fn hung_up(link: &mut Link) {
+    while !link.stream().has_hung_up() {
+        if link.has_input() {
+            shards::sleep(HUNG_UP_PAUSE).await;
+        } else {
+            link.readable().await;
+        }
     }
 }
 

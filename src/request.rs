@@ -8,6 +8,7 @@ use std::{net::SocketAddr, ops::Range, rc::Rc, time::Instant};
 use crate::{
     auth, bootstrap,
     config::compiled::VirtualHost,
+    connection_gateway::index::Ask,
     endpoint::Endpoint,
     http::{Method, RequestHead, Span},
     mcp::{
@@ -39,8 +40,16 @@ pub struct Request {
     pub session_id: Option<SessionId>,
 }
 
-/// A request on its way to another shard.
-pub type Forwarded = Box<Request>;
+/// What is on its way to another shard, to be answered.
+#[derive(Debug)]
+pub enum Forwarded {
+    /// A request of an MCP client.
+    Request(Box<Request>),
+    /// A request to the connection gateway's internal API.
+    Internal(Box<Request>),
+    /// A question of the connection gateway's registry.
+    Ask(Box<Ask>),
+}
 
 impl Request {
     /// A header's value.
@@ -159,7 +168,7 @@ async fn steps(
         Method::Post => Box::pin(post(shard, &caller, reply)).await,
         Method::Get => Box::pin(method::stream::open(shard, &caller, reply)).await,
         Method::Delete => Box::pin(method::end::end(shard, &caller, reply)).await,
-        Method::Options | Method::Head | Method::Other => {
+        Method::Options | Method::Head | Method::Patch | Method::Other => {
             Err(crate::preflight::not_a_method(protocols, request))
         }
     }

@@ -8,6 +8,7 @@
 //! asking whether it can be read: parsing them is their owners' job.
 
 mod checks;
+mod connection_gateway;
 mod contract;
 mod duration;
 mod environment;
@@ -23,6 +24,7 @@ mod secret;
 mod table;
 mod values;
 
+pub use connection_gateway::{CONNECTION_GATEWAY_VARIABLES, ConnectionGateway};
 pub use duration::{QuantityFault, duration_text, parse_duration, parse_size, size_text};
 pub use environment::{Environment, PREFIXES};
 pub use fault::{Fault, Note, Origin};
@@ -49,6 +51,8 @@ pub enum Purpose {
     Serve,
     /// To read or write user configurations: only the store must be there.
     Store,
+    /// To serve the connection gateway and nothing else.
+    Connect,
     /// To make tokens: nothing must be there; whoever signs says which key is missing.
     Token,
 }
@@ -80,6 +84,8 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// Name of this node inside session ids: 1 to 8 ASCII letters and digits.
     pub node_id: String,
+    /// The connection gateway, when it is wanted.
+    pub connection_gateway: Option<ConnectionGateway>,
 }
 
 impl Settings {
@@ -132,7 +138,37 @@ impl Settings {
         }
         let mut settings = Self::read(&mut reader, purpose);
         checks::check(&mut settings, &mut reader, purpose);
-        reader.finish().map(|notes| (settings, notes))
+        let is_wanted = match purpose {
+            Purpose::Serve => ConnectionGateway::is_wanted(environment),
+            Purpose::Connect => {
+                // No MCP is served.
+                (settings.listen.plain, settings.listen.tls) = (None, None);
+                true
+            }
+            Purpose::Store | Purpose::Token => false,
+        };
+        let mut faults = Vec::new();
+        let mut all_notes = Vec::new();
+        if is_wanted {
+            match ConnectionGateway::read(environment) {
+                Ok((read, notes)) => {
+                    settings.connection_gateway = Some(read);
+                    all_notes = notes;
+                }
+                Err(found) => faults = found,
+            }
+        }
+        match reader.finish() {
+            Ok(notes) if faults.is_empty() => {
+                all_notes.splice(0..0, notes);
+                Ok((settings, all_notes))
+            }
+            Ok(_) => Err(faults),
+            Err(mut found) => {
+                found.extend(faults);
+                Err(found)
+            }
+        }
     }
 
     /// Settings for tests: loopback and free ports, anyone may call, no users, two shards that

@@ -16,6 +16,7 @@ use crate::{
         revocation::Revocations,
     },
     config::{cache::ConfigCache, compiled::VirtualHost, document::Document},
+    connection_gateway::Node,
     control::Snapshot,
     http::HeadLimits,
     prepare::Tls,
@@ -122,6 +123,8 @@ pub struct ShardState {
     pub seed: Cell<u64>,
     /// Helpers of the bootstrap routes, when they are on.
     pub bootstrap: Option<crate::bootstrap::Bootstrap>,
+    /// This shard's part of the connection gateway, when it is wanted.
+    pub connection_gateway: Option<Rc<Node>>,
 }
 
 impl std::fmt::Debug for ShardState {
@@ -146,6 +149,12 @@ impl ShardState {
     /// Whether a request for all backends of `host` is refused when one of them fails.
     pub fn fails_closed(&self, host: &VirtualHost) -> bool {
         host.fail_mode.unwrap_or(self.fail_mode) == FailMode::Closed
+    }
+
+    /// The connection gateway, when this listener is that of its internal API.
+    pub fn internal_api(&self, listener: u8) -> Option<&Rc<Node>> {
+        let node = self.connection_gateway.as_ref()?;
+        (node.listeners.http == listener).then_some(node)
     }
 
     /// Client connections this shard may have open: its share of the process's limit.
@@ -192,5 +201,8 @@ impl ShardState {
         self.configs.sweep(now);
         self.standings.sweep();
         self.held.sweep(now);
+        if let Some(node) = &self.connection_gateway {
+            node.sweep();
+        }
     }
 }

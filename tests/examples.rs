@@ -18,7 +18,9 @@ use shardgate::{
         user_config::DocumentRules,
     },
     session::SessionId,
-    settings::{Environment, Invocation, SETTINGS, Settings, StoreSource},
+    settings::{
+        CONNECTION_GATEWAY_VARIABLES, Environment, Invocation, SETTINGS, Settings, StoreSource,
+    },
 };
 use shards::slots::{SlotTable, slot_of};
 
@@ -305,6 +307,20 @@ fn the_limits_of_the_readme_are_the_defaults() {
         count += 1;
     }
     assert!(count >= 15, "only {count} rows were found");
+}
+
+#[test]
+fn every_variable_of_the_connection_gateway_is_in_its_page_with_its_default() {
+    let page = read("docs/connection-gateway.md");
+    for (name, default) in CONNECTION_GATEWAY_VARIABLES {
+        let row = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("no row for {name}"));
+        if let Some(default) = default {
+            assert!(row.contains(&format!("| `{default}` |")), "{row}");
+        }
+    }
 }
 
 #[test]

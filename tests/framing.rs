@@ -104,7 +104,7 @@ impl Reader {
     }
 
     fn begin_body(&mut self, head: &RequestHead) {
-        if head.method == Method::Other {
+        if matches!(head.method, Method::Patch | Method::Other) {
             self.end = Some(End::Refused(405));
             return;
         }

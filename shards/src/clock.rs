@@ -32,6 +32,15 @@ pub fn unix_s() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
+/// Milliseconds since 1970, wall clock: for what is shown or compared with others' clocks.
+pub fn unix_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| {
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        })
+}
+
 /// [`now_ms`] as of this shard's last tick; on other threads the exact time.
 pub fn coarse_ms() -> u64 {
     match LAST.get() {

@@ -164,7 +164,7 @@ pub async fn serve(
                       access-control-max-age: 600\r\n",
             must_close: false,
         },
-        Method::Post | Method::Delete | Method::Other => Answer {
+        Method::Post | Method::Delete | Method::Patch | Method::Other => Answer {
             headers: "allow: GET, HEAD, OPTIONS\r\n",
             ..Refusal::Method.answer()
         },

@@ -1,4 +1,4 @@
-//! `shardgate serve`: start, print the endpoints, wait for a signal, drain.
+//! `shardgate serve` and `shardgate connect`: start, print the endpoints, wait for a signal, drain.
 
 use std::{
     process::ExitCode,
@@ -16,8 +16,8 @@ use crate::{
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM or SIGINT. The first drains, the second ends at once.
-pub(crate) fn run(flags: &Flags, environment: &Environment) -> ExitCode {
-    let (settings, notes) = match Settings::load(flags, environment, Purpose::Serve) {
+pub(crate) fn run(flags: &Flags, environment: &Environment, purpose: Purpose) -> ExitCode {
+    let (settings, notes) = match Settings::load(flags, environment, purpose) {
         Ok(loaded) => loaded,
         Err(faults) => return refuse(&faults),
     };
@@ -82,6 +82,12 @@ fn announce(gateway: &Gateway) {
     }
     if let Some(address) = gateway.tls_address {
         say(format_args!("  listening on https://{address}"));
+    }
+    if let Some(gateway) = &gateway.connection_gateway {
+        say(format_args!(
+            "  connection gateway on ws://{}{}, internal API on http://{}",
+            gateway.websocket, gateway.path, gateway.http
+        ));
     }
     if let Some(address) = gateway.admin_address {
         say(format_args!(

@@ -4,20 +4,23 @@
 //! keeps it busy. A request is read whole, steered, and served here, on its owner over the ring, or
 //! by the owner after the whole connection has moved there.
 
+mod forward;
+
 use std::{net::SocketAddr, rc::Rc, time::Duration};
 
 use futures_util::future::{Either, select};
 use shards::{MovedSocket, Stream, clock::coarse_ms, deadline::now_ms, stream::READ_BYTES_MIN};
 
 use crate::{
+    connection_gateway::{Node, api, socket},
     http::{
-        ChunkDecoder, Framing, HttpRefusal, KnownHead, Method, Parsed, RequestHead, header_values,
-        parse_request,
+        ChunkDecoder, Framing, HeadLimits, HttpRefusal, KnownHead, Method, Parsed, PathRule,
+        RequestHead, header_values, parse_request_under,
     },
     link::Link,
     mcp::{envelope, json::DEPTH_MAX, version::STATELESS},
     refusal::Refusal,
-    reply::{self, Reply, Sink},
+    reply::{Reply, Sink},
     request::{self, Request},
     session::SessionId,
     shard_state::ShardState,
@@ -41,6 +44,12 @@ pub fn accepted(shard: &Rc<ShardState>, stream: Stream, peer: SocketAddr, listen
     }
     // A handshake counts: half-open ones are what a flood is made of.
     let open = OpenCount::new(shard);
+    if let Some(node) = &shard.connection_gateway
+        && node.listeners.websocket == listener
+    {
+        socket::accepted(shard, node, stream, open);
+        return;
+    }
     let start = move |link| {
         let history = ConnectionHistory::default();
         let connection = Connection::new(open, link, peer, listener, history, Vec::new());
@@ -100,7 +109,7 @@ struct Connection {
 }
 
 /// Counts the connection as open while it lives.
-struct OpenCount(Rc<ShardState>);
+pub struct OpenCount(Rc<ShardState>);
 
 impl OpenCount {
     fn new(shard: &Rc<ShardState>) -> Self {
@@ -237,8 +246,14 @@ impl Connection {
                         .buffers
                         .put(std::mem::replace(&mut request.bytes, bytes));
                 }
+                let internal_api = shard.internal_api(self.listener);
                 let mut reply = self.reply(keep_alive, minor);
-                request::serve(&shard, &request, &mut reply).await;
+                match internal_api {
+                    Some(node) => {
+                        Box::pin(api::serve(&shard, node, &request, &mut reply)).await;
+                    }
+                    None => request::serve(&shard, &request, &mut reply).await,
+                }
                 let is_reusable = reply.is_reusable();
                 shard.shard.buffers.put(request.bytes);
                 is_reusable
@@ -252,10 +267,32 @@ impl Connection {
         Step::Again
     }
 
+    /// The connection gateway, when the connection is one to its internal API.
+    fn internal_api(&self) -> Option<&Rc<Node>> {
+        self.shard.internal_api(self.listener)
+    }
+
+    /// The bounds of its requests.
+    fn limits(&self) -> (&HeadLimits, PathRule) {
+        match self.internal_api() {
+            Some(node) => (&node.head_limits, PathRule::Opaque),
+            None => (&self.shard.head_limits, PathRule::Plain),
+        }
+    }
+
     /// Where the request is served.
     fn steer(&mut self, request: &Request) -> Steered {
         let shard = &self.shard;
         let (me, slots) = (shard.shard.id, &shard.shard.slots);
+        if let Some(node) = self.internal_api() {
+            // Callers' connections carry requests for any session: they stay where they are.
+            let owner = api::owner(shard, node, request);
+            return if owner == me {
+                Steered::Here
+            } else {
+                Steered::There(owner)
+            };
+        }
         if let Some(owner) = held::holder(&self.shard, request) {
             return Steered::There(owner);
         }
@@ -298,7 +335,8 @@ impl Connection {
         let head_limit = self.shard.settings.timeouts.head;
         let mut started_ms = None;
         let head = loop {
-            match parse_request(&self.buffer, &self.shard.head_limits) {
+            let (limits, rule) = self.limits();
+            match parse_request_under(&self.buffer, limits, rule) {
                 Ok(Parsed::Complete(head)) => break head,
                 Ok(Parsed::Partial) => {}
                 Err(refusal) => {
@@ -320,7 +358,7 @@ impl Connection {
     /// The head in the buffer, if it is the last one again.
     fn known_head(&self) -> Option<RequestHead> {
         let known = self.known.as_ref()?;
-        known.recognise(&self.buffer, &self.shard.head_limits)
+        known.recognise(&self.buffer, self.limits().0)
     }
 
     /// Reads a head and its body out of the buffer and the connection. The request's `Origin` is
@@ -363,7 +401,7 @@ impl Connection {
 
     /// Reads a chunked body: the request gets its data without the coding.
     async fn read_chunks(&mut self, head: RequestHead, limit: Duration) -> Next {
-        let mut decoder = ChunkDecoder::new(self.shard.head_limits.body_bytes_max);
+        let mut decoder = ChunkDecoder::new(self.limits().0.body_bytes_max);
         let mut bytes = self.shard.shard.buffers.take();
         bytes.extend_from_slice(&self.buffer[..head.len]);
         self.buffer.drain(..head.len);
@@ -463,6 +501,12 @@ impl Connection {
         minor: u8,
     ) -> bool {
         self.shard.numbers.refused.count(refusal);
+        if let (Refusal::Http(refusal), Some(node)) = (refusal, self.internal_api().cloned()) {
+            let max = node.settings.envelope_bytes_max;
+            let mut reply = self.reply(keep_alive, minor);
+            api::refuse(*refusal, max, &mut reply).await;
+            return reply.is_reusable();
+        }
         let mut reply = self.reply(keep_alive, minor);
         if let Some(origin) = origin {
             reply.allow_origin(origin);
@@ -470,73 +514,6 @@ impl Connection {
         // A client that has left needs no answer.
         let _ = reply.refuse(refusal).await;
         reply.is_reusable()
-    }
-
-    /// Has a request served by the shard that owns its session and writes the reply as it comes.
-    async fn forward(
-        &mut self,
-        owner: shards::ShardId,
-        request: Request,
-        keep_alive: bool,
-    ) -> bool {
-        let minor = request.head.minor;
-        let is_stream = request.head.method == Method::Get;
-        // What is refused here is for its page to read as well.
-        let origin = request.field(request.head.origin);
-        let origin = origin.filter(|origin| self.shard.access.check_origin(Some(origin)).is_ok());
-        let origin: Option<Box<[u8]>> = origin.map(Box::from);
-        // A drain waits for the reply here as it does at the owner.
-        let _pass = self.shard.shard.gate.enter();
-        let mut parts = match self.shard.shard.port.call(owner, Box::new(request)) {
-            Ok(parts) => parts,
-            Err(_) => {
-                return self
-                    .refuse(&Refusal::Busy, origin.as_deref(), keep_alive, minor)
-                    .await;
-            }
-        };
-        let write_limit = self.shard.settings.timeouts.write;
-        let (mut has_begun, mut is_last) = (false, false);
-        loop {
-            let part = if is_stream {
-                // Its end is all that a client of a stream sends; the owner must hear of it.
-                let left = std::pin::pin!(self.link.readable());
-                match select(std::pin::pin!(parts.next()), left).await {
-                    Either::Left((part, _)) => part,
-                    Either::Right(_) => return false,
-                }
-            } else {
-                parts.next().await
-            };
-            match part {
-                Ok(Some(bytes)) => {
-                    // The owner may have promised that the connection ends with this reply.
-                    is_last |= !has_begun && reply::says_close(&bytes);
-                    has_begun = true;
-                    let (result, bytes) = self.link.write_all_within(bytes, write_limit).await;
-                    parts.give_back(bytes);
-                    if result.is_err() {
-                        return false;
-                    }
-                }
-                Ok(None) => {
-                    let is_open = !is_last && !self.shard.shard.gate.is_closed();
-                    return keep_alive && minor >= 1 && is_open;
-                }
-                Err(_) => {
-                    // The owner has ended: a drain's end, or its death.
-                    if !has_begun {
-                        let refusal = if self.shard.shard.gate.is_closed() {
-                            Refusal::Draining
-                        } else {
-                            Refusal::Internal
-                        };
-                        self.refuse(&refusal, origin.as_deref(), false, minor).await;
-                    }
-                    return false;
-                }
-            }
-        }
     }
 
     /// Sends the whole connection to the session's owner, with all that was read of it.

@@ -86,7 +86,7 @@ pub fn decide(inputs: &FramingInputs<'_>) -> Result<Framing, HttpRefusal> {
                 reason: "a length is required",
             });
         }
-        Method::Post | Method::Other => framing,
+        Method::Post | Method::Patch | Method::Other => framing,
     };
     // Rule 9.
     match inputs.expect {

@@ -11,6 +11,7 @@ use memchr::memchr;
 
 use super::framing::Framing;
 use super::line::{self, Line, front_len, is_token};
+pub use super::target::PathRule;
 use super::target::{self, is_target_byte};
 pub use known::KnownHead;
 use section::Section;
@@ -91,6 +92,8 @@ pub enum Method {
     Options,
     /// `HEAD`.
     Head,
+    /// `PATCH`.
+    Patch,
     /// Any other token, which the caller answers with 405. `CONNECT` never gets this far.
     Other,
 }
@@ -197,6 +200,15 @@ const METHOD_BYTES_MAX: usize = 32;
 
 /// Parses the request head at the start of `buf`, which may hold more than the head.
 pub fn parse_request(buf: &[u8], limits: &HeadLimits) -> Result<Parsed<RequestHead>, HttpRefusal> {
+    parse_request_under(buf, limits, PathRule::Plain)
+}
+
+/// The same under another rule for paths.
+pub fn parse_request_under(
+    buf: &[u8],
+    limits: &HeadLimits,
+    rule: PathRule,
+) -> Result<Parsed<RequestHead>, HttpRefusal> {
     // What lies past the limit has no say, or the verdict would depend on how much has arrived.
     let bytes_max = limits.head_bytes_max.min(u32::MAX as usize);
     let view = &buf[..buf.len().min(bytes_max)];
@@ -206,7 +218,7 @@ pub fn parse_request(buf: &[u8], limits: &HeadLimits) -> Result<Parsed<RequestHe
         Parsed::Partial if is_full => return Err(TARGET_TOO_LONG),
         Parsed::Partial => return Ok(Parsed::Partial),
     };
-    let target = target::split(view, first.target, first.method)?;
+    let target = target::split(view, first.target, first.method, rule)?;
     let mut section = Section::new(&first, target.path);
     let mut at = first.next;
     let mut header_count = 0;
@@ -273,6 +285,7 @@ fn request_line(view: &[u8], target_bytes_max: usize) -> Result<Parsed<RequestLi
         b"DELETE" => Method::Delete,
         b"OPTIONS" => Method::Options,
         b"HEAD" => Method::Head,
+        b"PATCH" => Method::Patch,
         b"CONNECT" => {
             return Err(HttpRefusal {
                 status: 405,

@@ -21,6 +21,16 @@ pub(super) struct Target {
     pub(super) authority: Option<Span>,
 }
 
+/// What a path may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathRule {
+    /// Nothing that two readers could understand differently.
+    Plain,
+    /// Whatever is well-formed: for services whose paths carry names of any kind, percent-encoded,
+    /// which split a path at its slashes first and decode the pieces once.
+    Opaque,
+}
+
 /// RFC 3986 section 2, without `#` which never reaches a server; brackets only in an authority.
 #[inline]
 pub(super) fn is_target_byte(byte: u8) -> bool {
@@ -31,7 +41,12 @@ pub(super) fn is_target_byte(byte: u8) -> bool {
 }
 
 /// Takes a complete target apart; every byte of it satisfies [`is_target_byte`].
-pub(super) fn split(buf: &[u8], target: Span, method: Method) -> Result<Target, HttpRefusal> {
+pub(super) fn split(
+    buf: &[u8],
+    target: Span,
+    method: Method,
+    rule: PathRule,
+) -> Result<Target, HttpRefusal> {
     let bytes = target.slice(buf);
     if is_simple(bytes) {
         return Ok(Target {
@@ -69,7 +84,10 @@ pub(super) fn split(buf: &[u8], target: Span, method: Method) -> Result<Target, 
         .iter()
         .position(|&byte| byte == b'?')
         .map_or(bytes.len(), |offset| path_at + offset);
-    check_path(&bytes[path_at..query_at])?;
+    match rule {
+        PathRule::Plain => check_path(&bytes[path_at..query_at])?,
+        PathRule::Opaque => check_opaque_path(&bytes[path_at..query_at])?,
+    }
     check_query(bytes.get(query_at + 1..).unwrap_or_default())?;
     Ok(Target {
         path: Span::new(start + path_at, start + query_at),
@@ -120,6 +138,21 @@ fn check_path(path: &[u8]) -> Result<(), HttpRefusal> {
             return Err(HttpRefusal::bad("empty segment in the request path"));
         }
         check_segment(segment)?;
+    }
+    Ok(())
+}
+
+/// Begins with a slash, holds no bracket, and every percent sign begins a whole encoding.
+fn check_opaque_path(path: &[u8]) -> Result<(), HttpRefusal> {
+    if path.first() != Some(&b'/') {
+        return Err(HttpRefusal::bad("request target without a path"));
+    }
+    let mut rest = path;
+    while let Some((_, tail)) = next_decoded(rest)? {
+        if matches!(rest[0], b'[' | b']') {
+            return Err(HttpRefusal::bad("bracket in the request path"));
+        }
+        rest = tail;
     }
     Ok(())
 }
@@ -238,7 +271,7 @@ mod tests {
 
     fn path_of(target: &str, method: Method) -> Option<String> {
         let bytes = target.as_bytes();
-        let split = split(bytes, Span::new(0, bytes.len()), method).ok()?;
+        let split = split(bytes, Span::new(0, bytes.len()), method, PathRule::Plain).ok()?;
         Some(String::from_utf8_lossy(split.path.slice(bytes)).into_owned())
     }
 

@@ -116,6 +116,9 @@ struct Cli {
 pub enum Command {
     /// Serve clients until asked to stop.
     Serve,
+    /// Serve the connection gateway alone: WebSocket sessions, mailboxes, an internal HTTP API. Its
+    /// own settings are the environment variables CONNECTION_GATEWAY_*, AUTH_TOKEN and JWT_SECRET.
+    Connect,
     /// Run a complete example: a bundled backend, the gateway and a client calling through it.
     Demo {
         /// End after the first answered call instead of staying up.
@@ -335,6 +338,15 @@ const DEMO_SECTIONS: [Section; 6] = [
     Section::Telemetry,
 ];
 
+const CONNECT_SECTIONS: [Section; 4] = [
+    Section::Shards,
+    Section::Timeouts,
+    Section::Telemetry,
+    Section::Process,
+];
+/// Of the other sections these.
+const CONNECT_ALSO: [&str; 2] = ["admin-address", "take-over"];
+
 const SERVE_EXAMPLES: &str = "\
 Each setting may also be a variable SHARDGATE_<NAME> or a line of the settings file. A flag wins
 over a variable, a variable over the file, the file over the default. Sizes are written 4096, 16KiB
@@ -366,6 +378,14 @@ fn definition() -> clap::Command {
     Cli::command()
         .mut_subcommand("serve", |serve| {
             with_settings(serve, &Section::ALL).after_help(StyledStr::from(SERVE_EXAMPLES))
+        })
+        .mut_subcommand("connect", |connect| {
+            with_settings(connect, &CONNECT_SECTIONS).args(
+                SETTINGS
+                    .iter()
+                    .filter(|setting| CONNECT_ALSO.contains(&setting.flag))
+                    .map(argument),
+            )
         })
         .mut_subcommand("status", |status| with_settings(status, &[]))
         .mut_subcommand("demo", |demo| with_settings(demo, &DEMO_SECTIONS))

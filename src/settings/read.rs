@@ -52,6 +52,8 @@ impl Settings {
             telemetry: telemetry(reader),
             state_dir: state_dir(reader, purpose),
             node_id: reader.value("node-id", node_id),
+            // Has variables of its own.
+            connection_gateway: None,
         }
     }
 }
@@ -183,7 +185,7 @@ fn store(reader: &mut Reader<'_>, purpose: Purpose) -> Store {
         (true, None) => file.map(StoreSource::File),
         (false, Some(_)) => redis.map(StoreSource::Redis),
         (false, None) => {
-            if purpose != Purpose::Token {
+            if !matches!(purpose, Purpose::Token | Purpose::Connect) {
                 reader.fault(
                     "config-file",
                     "no user configurations: give --config-file with a JSON file or folder, or \
@@ -496,7 +498,8 @@ fn state_dir(reader: &mut Reader<'_>, purpose: Purpose) -> PathBuf {
     match found {
         Some(path) => path.join("shardgate"),
         None => {
-            if purpose == Purpose::Serve && !reader.is_said("state-dir") {
+            if matches!(purpose, Purpose::Serve | Purpose::Connect) && !reader.is_said("state-dir")
+            {
                 let problem = "neither XDG_STATE_HOME nor HOME is set: say where to keep state";
                 reader.fault("state-dir", problem);
             }

@@ -106,6 +106,17 @@ impl Process {
         Self::of(command(home, arguments))
     }
 
+    /// The same with these variables too.
+    pub(crate) fn start_with<A: AsRef<OsStr>>(
+        home: &Folder,
+        variables: &[(&str, &str)],
+        arguments: &[A],
+    ) -> Self {
+        let mut command = command(home, arguments);
+        command.envs(variables.iter().copied());
+        Self::of(command)
+    }
+
     fn of(mut command: Command) -> Self {
         let mut child = command
             .stdin(Stdio::null())
@@ -130,9 +141,7 @@ impl Process {
 
     /// The same with these variables in its environment.
     pub(crate) fn serve_with(home: &Folder, variables: &[(&str, &str)], more: &[&str]) -> Self {
-        let mut command = command(home, &serve_arguments(more));
-        command.envs(variables.iter().copied());
-        Self::of(command)
+        Self::start_with(home, variables, &serve_arguments(more))
     }
 
     /// The same, with this many descriptors at the most.
@@ -275,7 +284,18 @@ impl Finished {
 /// Runs `shardgate` to its end, with `input` on its standard input. One that serves instead of
 /// ending is killed and fails the test.
 pub(crate) fn run<A: AsRef<OsStr>>(home: &Folder, arguments: &[A], input: &str) -> Finished {
+    run_with(home, &[], arguments, input)
+}
+
+/// The same with these variables in its environment.
+pub(crate) fn run_with<A: AsRef<OsStr>>(
+    home: &Folder,
+    variables: &[(&str, &str)],
+    arguments: &[A],
+    input: &str,
+) -> Finished {
     let mut child = command(home, arguments)
+        .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

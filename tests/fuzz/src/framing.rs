@@ -116,7 +116,7 @@ fn has_one_reading(framing: Framing, inputs: &FramingInputs<'_>) {
         }
         Framing::Chunked => {}
     }
-    let takes_body = matches!(inputs.method, Method::Post | Method::Other);
+    let takes_body = matches!(inputs.method, Method::Post | Method::Patch | Method::Other);
     assert!(
         takes_body || framing == Framing::NoBody,
         "a body where none may be"

@@ -1,0 +1,152 @@
+//! Everything the connection gateway says no to, with its code, its words, and what follows: an
+//! HTTP status for callers, a close code for clients.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use crate::websocket::CloseCode;
+
+/// One reason to say no.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// Form, signature or header of the token; or another consumer type than the session's.
+    InvalidToken,
+    /// The token's time is over.
+    TokenExpired,
+    /// The token or the session does not have the capability.
+    CapabilityDenied,
+    /// The source is held by a live session, or the connection has one.
+    AlreadyBound,
+    /// A limit: which one, and what it is.
+    ResourceLimit(&'static str, u64),
+    /// The token's claims are wrong, or the registry could not be asked: why.
+    BindFailed(String),
+    /// The connection did not bind in time.
+    BindTimeout,
+    /// The connection has no session.
+    Unbound,
+    /// No such session.
+    SessionNotFound,
+    /// The session is not what it was: its status.
+    NotConnected(&'static str),
+    /// Nothing was heard of the client for the time of the lease.
+    OwnerExpired,
+    /// The envelope names another session.
+    SessionMismatch,
+    /// The envelope is of another generation: that of the session, and its own.
+    StaleGeneration(u64, u64),
+    /// The envelope is over the limit, which is the first number.
+    EnvelopeTooLarge(usize, usize),
+    /// An envelope that a client may not send: why.
+    InvalidEnvelope(&'static str),
+    /// A text that is no message, or a frame that breaks a rule: why.
+    InvalidMessage(String),
+    /// A request with this id is outstanding.
+    DuplicateRequest,
+    /// The client reads too slowly.
+    SlowConsumer,
+    /// The gateway ends.
+    Draining,
+}
+
+impl Fault {
+    /// Its code on the wire.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::InvalidToken => "connection_gateway.invalid_token",
+            Self::TokenExpired => "connection_gateway.token_expired",
+            Self::CapabilityDenied => "connection_gateway.capability_denied",
+            Self::AlreadyBound => "connection_gateway.session_already_bound",
+            Self::ResourceLimit(..) => "connection_gateway.resource_limit_exceeded",
+            Self::BindFailed(_) => "connection_gateway.bind_failed",
+            Self::BindTimeout => "connection_gateway.bind_timeout",
+            Self::Unbound => "connection_gateway.unbound",
+            Self::SessionNotFound => "connection_gateway.session_not_found",
+            Self::NotConnected(_) | Self::OwnerExpired => {
+                "connection_gateway.session_owner_expired"
+            }
+            Self::SessionMismatch => "connection_gateway.session_mismatch",
+            Self::StaleGeneration(..) => "connection_gateway.stale_generation",
+            Self::EnvelopeTooLarge(..) => "connection_gateway.envelope_too_large",
+            Self::InvalidEnvelope(_) => "connection_gateway.invalid_envelope",
+            Self::InvalidMessage(_) => "connection_gateway.invalid_message",
+            Self::DuplicateRequest => "connection_gateway.duplicate_request",
+            Self::SlowConsumer => "connection_gateway.slow_consumer",
+            Self::Draining => "connection_gateway.draining",
+        }
+    }
+
+    /// Its words.
+    pub fn message(&self) -> Cow<'static, str> {
+        let text = match self {
+            Self::InvalidToken => "Invalid connection token",
+            Self::TokenExpired => "Connection token expired",
+            Self::CapabilityDenied => "Connection token capability denied",
+            Self::AlreadyBound => "Gateway session already bound",
+            Self::ResourceLimit(..) => "Gateway resource limit exceeded",
+            Self::BindFailed(reason) => return Cow::Owned(reason.clone()),
+            Self::BindTimeout => "Gateway WebSocket connection did not bind in time",
+            Self::Unbound => "Gateway WebSocket connection is not bound",
+            Self::SessionNotFound => "Gateway session not found",
+            Self::NotConnected(status) => {
+                return Cow::Owned(format!("Gateway session is {status}"));
+            }
+            Self::OwnerExpired => "Gateway session owner expired",
+            Self::SessionMismatch => "Gateway envelope session does not match bound connection",
+            Self::StaleGeneration(..) => "Stale gateway generation",
+            Self::EnvelopeTooLarge(..) => "Gateway envelope too large",
+            Self::InvalidEnvelope(reason) => reason,
+            Self::InvalidMessage(reason) => return Cow::Owned(reason.clone()),
+            Self::DuplicateRequest => "Gateway request id is already in flight",
+            Self::SlowConsumer => "Gateway client reads too slowly",
+            Self::Draining => "Gateway is shutting down",
+        };
+        Cow::Borrowed(text)
+    }
+
+    /// The HTTP status that callers see.
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::InvalidToken | Self::TokenExpired => 401,
+            Self::CapabilityDenied => 403,
+            Self::SessionNotFound => 404,
+            Self::AlreadyBound
+            | Self::NotConnected(_)
+            | Self::OwnerExpired
+            | Self::StaleGeneration(..)
+            | Self::DuplicateRequest => 409,
+            Self::EnvelopeTooLarge(..) => 413,
+            Self::ResourceLimit(..) => 429,
+            Self::Draining => 503,
+            Self::BindFailed(_)
+            | Self::BindTimeout
+            | Self::Unbound
+            | Self::SessionMismatch
+            | Self::InvalidEnvelope(_)
+            | Self::InvalidMessage(_)
+            | Self::SlowConsumer => 500,
+        }
+    }
+
+    /// The code of the Close frame when the connection ends with it.
+    pub fn close_code(&self) -> CloseCode {
+        match self {
+            Self::ResourceLimit(..) => CloseCode::TRY_LATER,
+            Self::Draining => CloseCode::GOING_AWAY,
+            _ => CloseCode::POLICY,
+        }
+    }
+
+    /// `data` of the error, for callers.
+    pub(super) fn data(&self) -> Option<Value> {
+        match self {
+            Self::NotConnected(status) => Some(json!({"status": status})),
+            Self::StaleGeneration(expected, actual) => {
+                Some(json!({"expectedGeneration": expected, "actualGeneration": actual}))
+            }
+            Self::EnvelopeTooLarge(max, actual) => Some(json!({"max": max, "actual": actual})),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What happens by itself: leases that end, limits of time, what is forgotten, and the drain.
+
+use std::rc::{Rc, Weak};
+
+use super::{CUT_AFTER_MS, End, Node, Outstanding, millis};
+use crate::{
+    connection_gateway::{
+        fault::Fault,
+        outbox::Outbox,
+        session::{Now, Session, Status},
+        timers::Due,
+    },
+    shard_state::ShardState,
+    websocket::CloseCode,
+};
+
+impl Node {
+    /// Does what is due.
+    pub fn look(self: &Rc<Self>, state: &Rc<ShardState>) {
+        let now = Now::read();
+        while let Some(due) = self.timers.pop(now.mono_ms) {
+            match due {
+                Due::Lease(session) => {
+                    if let Some(session) = session.upgrade() {
+                        self.lease_due(state, &session, now);
+                    }
+                }
+                Due::Exchange(session, request_id, exchange) => {
+                    if let (Some(session), Some(exchange)) = (session.upgrade(), exchange.upgrade())
+                        && !exchange.is_over()
+                    {
+                        exchange.timer.set(None);
+                        session.exchanges.borrow_mut().remove(&request_id);
+                        let reason = "Gateway request timed out waiting for its response";
+                        self.fail_exchange(&session, &request_id, &exchange, reason);
+                    }
+                }
+                Due::Bind(outbox) => {
+                    if let Some(outbox) = outbox.upgrade()
+                        && !outbox.is_bound.get()
+                        && !outbox.is_closing()
+                    {
+                        outbox.fail(None, &Fault::BindTimeout);
+                        self.cut_later(&outbox, now);
+                    }
+                }
+                Due::Slow(outbox) => {
+                    if let Some(outbox) = outbox.upgrade() {
+                        self.slow_due(&outbox, now);
+                    }
+                }
+                Due::Cut(outbox) => {
+                    if let Some(outbox) = outbox.upgrade() {
+                        outbox.cut();
+                    }
+                }
+                Due::Forget(id) => self.forget(id),
+            }
+        }
+    }
+
+    fn lease_due(self: &Rc<Self>, state: &Rc<ShardState>, session: &Rc<Session>, now: Now) {
+        if session.status() != Status::Connected {
+            return;
+        }
+        // While we do not read, silence is ours; how long we do not is bounded elsewhere.
+        if self.is_clogged(session) || session.outbox.is_writing() {
+            self.registry.renew(session, now);
+        }
+        if session.lease_until() > now.mono_ms {
+            let due = Due::Lease(Rc::downgrade(session));
+            self.timers.add(session.lease_until(), due);
+            return;
+        }
+        self.numbers.lease_expiries.add(1);
+        self.end(state, session, End::Expired);
+        session.outbox.fail(None, &Fault::OwnerExpired);
+        self.cut_later(&session.outbox, now);
+    }
+
+    fn slow_due(&self, outbox: &Rc<Outbox>, now: Now) {
+        let Some(since) = outbox.slow_since.get() else {
+            return;
+        };
+        let until = since + millis(self.settings.slow_consumer_time);
+        if until > now.mono_ms {
+            self.timers.add(until, Due::Slow(Rc::downgrade(outbox)));
+            return;
+        }
+        self.numbers.slow_consumers.add(1);
+        let dropped = outbox.give_up(&Fault::SlowConsumer);
+        self.numbers.mailbox_lag.subtract(dropped as u64);
+        self.cut_later(outbox, now);
+    }
+
+    /// Ends a connection for good if its client does not.
+    pub(in crate::connection_gateway) fn cut_later(&self, outbox: &Rc<Outbox>, now: Now) {
+        self.timers
+            .add(now.mono_ms + CUT_AFTER_MS, Due::Cut(Rc::downgrade(outbox)));
+    }
+
+    /// Forgets what is over.
+    pub fn sweep(&self) {
+        let now = Now::read();
+        self.index.borrow_mut().sweep(now.mono_ms, now.unix_ms);
+        self.outboxes
+            .borrow_mut()
+            .retain(|outbox| outbox.strong_count() > 0);
+        let sessions = self.sessions.borrow();
+        self.closed
+            .borrow_mut()
+            .retain(|id| sessions.contains_key(id));
+    }
+
+    /// Takes nothing on any more. A session ends when nothing of it is outstanding.
+    pub fn drain(&self, outstanding: Outstanding) {
+        self.is_draining.set(true);
+        let sessions: Vec<_> = self.sessions.borrow().values().cloned().collect();
+        for session in sessions {
+            if outstanding == Outstanding::Fail {
+                self.fail_exchanges(&session, "Gateway is shutting down");
+            }
+            if session.exchanges.borrow().is_empty() {
+                session.outbox.close(Some((CloseCode::GOING_AWAY, "")));
+            }
+        }
+        let outboxes: Vec<_> = self
+            .outboxes
+            .borrow()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for outbox in outboxes.iter().filter(|outbox| !outbox.is_bound.get()) {
+            // Before it is bound the real client waits for ever unless it is told.
+            outbox.fail(None, &Fault::Draining);
+        }
+    }
+
+    /// Things that are due some time; for tests of what stays behind.
+    pub fn due_count(&self) -> usize {
+        self.timers.len()
+    }
+}
