@@ -190,6 +190,24 @@ fn refusal_metrics(out: &mut String, view: &View) {
     }
 }
 
+fn reload_metrics(out: &mut String, view: &View) {
+    use std::fmt::Write;
+    let name = "shardgate_reloads_refused_total";
+    let _ = writeln!(
+        out,
+        "# HELP {name} Changed files that could not be used, so those before stay in force.\n\
+         # TYPE {name} counter"
+    );
+    let refused = &*view.reloads_refused;
+    for (what, count) in [
+        ("documents", &refused.documents),
+        ("certificates", &refused.certificates),
+    ] {
+        let count = count.load(Ordering::Relaxed);
+        let _ = writeln!(out, "{name}{{what=\"{what}\"}} {count}");
+    }
+}
+
 fn issuer_metrics(out: &mut String, view: &View) {
     use std::fmt::Write;
     let mut family =
@@ -350,6 +368,7 @@ pub fn text(view: &View) -> String {
         &idle,
     );
     refusal_metrics(&mut out, view);
+    reload_metrics(&mut out, view);
     issuer_metrics(&mut out, view);
     backend_metrics(&mut out, &view.backends());
     debug::metrics(&mut out, view, &snapshots);

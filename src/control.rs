@@ -9,7 +9,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -69,6 +69,17 @@ pub struct View {
     pub driver: String,
     /// It is going down.
     pub is_draining: Arc<AtomicBool>,
+    /// What was read again and could not be used.
+    pub reloads_refused: Arc<ReloadsRefused>,
+}
+
+/// How often files that had changed could not be used, so that those before stayed in force.
+#[derive(Debug, Default)]
+pub struct ReloadsRefused {
+    /// User configurations.
+    pub documents: AtomicU64,
+    /// Certificates, their keys and bundles of roots.
+    pub certificates: AtomicU64,
 }
 
 impl View {

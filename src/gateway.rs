@@ -182,6 +182,7 @@ impl Gateway {
             issuers: IssuerNumbers::of(&issuers),
             driver: shards.driver.to_string(),
             is_draining: Arc::new(AtomicBool::new(false)),
+            reloads_refused: Arc::default(),
         };
         let reload = Arc::new(Notify::new());
         let tasks = Tasks {

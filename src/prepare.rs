@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    io::Read,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -10,6 +11,7 @@ use std::{
 use crate::{
     auth::{IssuerKeys, SignatureAlgorithm, SigningKey, VerificationKeys, load_or_create_secret},
     config::{
+        decode::DecodeLimits,
         document::{Document, parse_counted},
         user_config::{DocumentRules, Finding, Severity},
     },
@@ -255,6 +257,22 @@ pub fn read_documents(path: &Path, rules: DocumentRules) -> Result<Document, Vec
     })
 }
 
+/// A file's text. One longer than any document may be is not read to its end.
+fn read_bounded(file: &Path) -> std::io::Result<String> {
+    let bytes_max = DecodeLimits::default().bytes_max;
+    let mut text = Vec::new();
+    let longest = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+    fs::File::open(file)?
+        .take(longest.saturating_add(1))
+        .read_to_end(&mut text)?;
+    if text.len() > bytes_max {
+        let message = format!("more than {bytes_max} bytes");
+        return Err(std::io::Error::other(message));
+    }
+    String::from_utf8(text)
+        .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error.utf8_error()))
+}
+
 /// The same with all findings, and the number of declared tools that were looked at.
 pub fn read_counted(path: &Path, rules: DocumentRules) -> (Result<Document, Vec<Finding>>, usize) {
     let unreadable = |path: &Path, error: std::io::Error| {
@@ -281,7 +299,7 @@ pub fn read_counted(path: &Path, rules: DocumentRules) -> (Result<Document, Vec<
     let mut tools_checked = 0;
     for file in files {
         let label = file.display().to_string();
-        match fs::read_to_string(&file) {
+        match read_bounded(&file) {
             Err(error) => faults.push(unreadable(&file, error)),
             Ok(text) => {
                 let (document, count) = parse_counted(rules, &text, &label);

@@ -5,7 +5,10 @@
 
 use std::{
     cell::Cell,
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicI64, Ordering},
+    },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -25,11 +28,21 @@ pub fn now_ms() -> u64 {
     u64::try_from(elapsed).unwrap_or(u64::MAX - 1) + 1
 }
 
-/// Seconds since 1970, wall clock.
+/// How far [`unix_s`] is from the system's wall clock, seconds.
+static SHIFT_S: AtomicI64 = AtomicI64::new(0);
+
+/// Seconds since 1970, wall clock. It may jump either way: what lasts is measured by [`now_ms`].
 pub fn unix_s() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
+        .saturating_add_signed(SHIFT_S.load(Ordering::Relaxed))
+}
+
+/// Moves [`unix_s`] of this whole process to `by_s` seconds after the system's wall clock, or
+/// before it. For tests of clocks that jump; shards see it with their next tick.
+pub fn shift_wall(by_s: i64) {
+    SHIFT_S.store(by_s, Ordering::Relaxed);
 }
 
 /// Milliseconds since 1970, wall clock: for what is shown or compared with others' clocks.

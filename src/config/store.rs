@@ -16,7 +16,7 @@ use crate::{
         redis_key::user_key,
         user_config::UserConfig,
     },
-    redis::{RedisClient, Reply},
+    redis::{RedisClient, RedisFault, Reply},
     schema::pool::Pool,
 };
 use futures_util::future::join;
@@ -170,11 +170,15 @@ impl UserConfigStore {
                 Ok(Fetched::Config(config.clone(), fingerprint))
             }
             Self::Redis(store) => {
-                let value = store
-                    .client
-                    .get(&user_key(subject))
-                    .await
-                    .map_err(|_| StoreFault::Unreachable)?;
+                let value =
+                    store
+                        .client
+                        .get(&user_key(subject))
+                        .await
+                        .map_err(|fault| match fault {
+                            RedisFault::ValueTooLarge => StoreFault::Undecodable,
+                            _ => StoreFault::Unreachable,
+                        })?;
                 let Some(value) = value else {
                     return Ok(Fetched::Nothing);
                 };

@@ -124,6 +124,8 @@ async fn documents(
                 log::info(|| "user configurations were read again".to_owned());
             }
             Err(faults) => {
+                let refused = &view.reloads_refused.documents;
+                refused.fetch_add(1, Ordering::Relaxed);
                 log::error(|| {
                     format!(
                         "user configurations stay as they were: {}",
@@ -150,6 +152,8 @@ async fn certificates(
                 log::info(|| "certificates were read again".to_owned());
             }
             Err(faults) => {
+                let refused = &view.reloads_refused.certificates;
+                refused.fetch_add(1, Ordering::Relaxed);
                 log::error(|| format!("certificates stay as they were: {}", faults.join("; ")));
             }
         }

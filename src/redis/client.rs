@@ -69,6 +69,8 @@ pub enum RedisFault {
     Busy,
     /// The command is larger than a frame may be; nothing was sent.
     TooLarge,
+    /// The reply is a value larger than a frame may be. It is passed over.
+    ValueTooLarge,
     /// Redis refused. The first word of its error, such as `WRONGTYPE`, and no more: the rest can
     /// quote arguments.
     Refused(String),

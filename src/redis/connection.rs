@@ -10,9 +10,9 @@ use futures_util::future::{Either, select};
 use shards::{deadline::now_ms, yield_now};
 
 use super::{
-    client::{ConnectionEnd, Invalidated, Shared, Tracking},
+    client::{ConnectionEnd, Invalidated, RedisFault, Shared, Tracking},
     reply::{Dialect, Reply, decode},
-    resp::{RespFault, RespLimits, encode},
+    resp::{RespFault, RespLimits, encode, oversized},
 };
 use crate::link::Link;
 
@@ -28,6 +28,8 @@ pub(super) struct Connection {
     buffer: Vec<u8>,
     /// Bytes at the start of `buffer` that have been decoded.
     used: usize,
+    /// Bytes still to come of a value that is passed over.
+    unwanted: usize,
     dialect: Dialect,
     limits: RespLimits,
 }
@@ -54,6 +56,7 @@ impl Connection {
             link,
             buffer: Vec::with_capacity(BUFFER_BYTES),
             used: 0,
+            unwanted: 0,
             dialect: Dialect::Resp2,
             limits: RespLimits::default(),
         };
@@ -152,7 +155,20 @@ impl Connection {
                 continue;
             }
             let is_full = self.fill().await?;
-            while let Some(reply) = self.take_reply()? {
+            loop {
+                if self.is_passing_over() {
+                    break;
+                }
+                if self.meets_oversized() {
+                    if !pipeline.fail_oldest(RedisFault::ValueTooLarge) {
+                        return Err(ConnectionEnd::Unsolicited);
+                    }
+                    is_served.set(true);
+                    continue;
+                }
+                let Some(reply) = self.take_reply()? else {
+                    break;
+                };
                 match reply {
                     Reply::Push { kind, items } => pushed(&kind, &items, shared),
                     reply => {
@@ -232,6 +248,25 @@ impl Connection {
         if self.buffer.len() < BUFFER_BYTES {
             self.buffer.shrink_to(BUFFER_BYTES);
         }
+    }
+
+    /// Whether a value begins here that is too large to be taken. It is passed over from now on:
+    /// one user's value must not cost all users the connection.
+    fn meets_oversized(&mut self) -> bool {
+        let Some((head, body)) = oversized(&self.buffer[self.used..], &self.limits) else {
+            return false;
+        };
+        self.used += head;
+        self.unwanted = body;
+        true
+    }
+
+    /// Drops what is there of such a value; whether more of it is to come.
+    fn is_passing_over(&mut self) -> bool {
+        let count = self.unwanted.min(self.buffer.len() - self.used);
+        self.used += count;
+        self.unwanted -= count;
+        self.unwanted > 0
     }
 
     fn take_reply(&mut self) -> Result<Option<Reply>, ConnectionEnd> {

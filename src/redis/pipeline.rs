@@ -122,6 +122,16 @@ impl Pipeline {
         true
     }
 
+    /// Ends the oldest command with `fault`; false when there is none.
+    #[must_use]
+    pub(super) fn fail_oldest(&self, fault: RedisFault) -> bool {
+        let oldest = self.pending.borrow_mut().pop_front();
+        oldest.is_some_and(|oldest| {
+            oldest.waiter.settle(Err(fault));
+            true
+        })
+    }
+
     /// Ends all commands with `fault`, and forgets what was not written.
     pub(super) fn fail(&self, fault: &RedisFault) {
         self.outbox.borrow_mut().clear();

@@ -164,6 +164,19 @@ fn line(buf: &[u8], bytes_max: usize) -> Result<Option<usize>, RespFault> {
     }
 }
 
+/// The longest value there is: what Redis itself allows, unless told otherwise.
+const VALUE_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Whether `buf` starts with a value too large for a frame that Redis may hold all the same: the
+/// bytes that announce it, and those of the value with its line end.
+pub fn oversized(buf: &[u8], limits: &RespLimits) -> Option<(usize, usize)> {
+    let rest = buf.strip_prefix(b"$")?;
+    let text = &rest[..line(rest, limits.line_bytes_max).ok()??];
+    let length = decimal(text, VALUE_BYTES_MAX).ok()?;
+    let (head, body) = (text.len() + 3, length + 2);
+    (head + body > limits.frame_bytes_max).then_some((head, body))
+}
+
 /// A plain decimal number of at most 10 digits; above `max` the frame cannot be taken.
 fn decimal(text: &[u8], max: usize) -> Result<usize, RespFault> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
@@ -284,6 +297,26 @@ pub(in crate::redis) mod tests {
         };
         let nested = "*1\r\n".repeat(17);
         assert_eq!(bounded(nested.as_bytes(), &limits), Err(RespFault::TooDeep));
+    }
+
+    #[test]
+    fn a_value_too_large_for_a_frame_is_told_from_what_is_none() {
+        let limits = RespLimits::default();
+        let told = |text: &str| oversized(text.as_bytes(), &limits);
+        assert_eq!(told("$4194304\r\nabc"), Some((10, 4_194_306)));
+        assert_eq!(told("$536870912\r\n"), Some((12, 536_870_914)));
+        // Head, body and line end together are what a frame has at the most.
+        assert_eq!(told("$4194292\r\n"), None);
+        assert_eq!(told("$4194293\r\n"), Some((10, 4_194_295)));
+        for none in [
+            "$536870913\r\n",
+            "$4194304\r",
+            "$41943x4\r\n",
+            "!4194304\r\n",
+            "$-1\r\n",
+        ] {
+            assert_eq!(told(none), None, "{none:?}");
+        }
     }
 
     #[test]

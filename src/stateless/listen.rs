@@ -143,8 +143,7 @@ fn wanted(caller: &Caller<'_>, message: &Envelope) -> Result<Wants, StatelessFau
 /// How long the stream may last: as configured, and no longer than the token holds.
 fn time_left(shard: &ShardState, caller: &Caller<'_>) -> Duration {
     let limit = shard.settings.protocols.subscription_duration;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now_s = now.map_or(0, |since| since.as_secs());
+    let now_s = shards::clock::coarse_unix_s();
     let token_s = caller.principal.expires_at_unix_s.saturating_sub(now_s);
     limit.min(Duration::from_secs(token_s))
 }

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     is_long, outcome_of,
-    support::{Backend, Effect, Fault, FaultProxy, Layout, McpClient, Plan, eventually},
+    support::{Backend, Effect, Fault, FaultProxy, LAYOUTS, Layout, McpClient, Plan, eventually},
 };
 
 const BACKENDS: usize = 4;
@@ -138,6 +138,65 @@ fn die_and_come_back(member: &Member, members: &[Member]) {
         (answered(member) >= quiet.1 + 80).then_some(())
     });
     member.is_dead.store(false, Ordering::SeqCst);
+}
+
+/// Whichever way a backend fails, lists go on without it, say so, and are whole again afterwards.
+#[test]
+fn lists_leave_out_a_failing_backend_and_name_it_until_it_is_back() {
+    for layout in LAYOUTS {
+        let backends: Vec<Backend> = (0..3)
+            .map(|number| Backend::start(&format!("s{number}"), &["one"]))
+            .collect();
+        let mut proxy = FaultProxy::start(backends[2].address());
+        let urls = [backends[0].url(), backends[1].url(), proxy.url()];
+        let gateway = Plan::of(&[("b0", &urls[0]), ("b1", &urls[1]), ("b2", &urls[2])])
+            .layout(layout)
+            .settings(|settings| {
+                settings.timeouts.initialize = Duration::from_secs(1);
+                settings.timeouts.upstream_first_byte = Duration::from_secs(1);
+            })
+            .start();
+        let mut client = McpClient::open(&gateway);
+        let all = ["b0-one", "b1-one", "b2-one"];
+        assert_eq!(client.tool_names(), all);
+        // Without an effect nobody listens there any more.
+        let effects = [Effect::Reset, Effect::End, Effect::Stall, Effect::Garble];
+        for effect in effects.map(Some).into_iter().chain([None]) {
+            match effect {
+                Some(effect) => proxy.arm(Fault::in_reply(0, effect)),
+                None => proxy.kill(),
+            }
+            let before = gateway.metric("shardgate_lists_partial_total");
+            eventually("it is left out", || {
+                let result = client.list().result();
+                let names: Vec<&str> = result["tools"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|tool| tool["name"].as_str().unwrap())
+                    .collect();
+                if names == all {
+                    return None;
+                }
+                assert_eq!(names, all[..2], "{effect:?}");
+                let missing = &result["_meta"]["shardgate/unavailable"];
+                assert_eq!(missing, &serde_json::json!(["b2"]), "{effect:?}");
+                Some(())
+            });
+            assert!(gateway.metric("shardgate_lists_partial_total") > before);
+            for number in 0..2 {
+                let response = client.call("1", &format!("b{number}-one"), "{}");
+                let text = outcome_of(&response, "1");
+                assert_eq!(text, Some(format!("s{number} one {{}}")), "{effect:?}");
+            }
+            match effect {
+                Some(_) => proxy.mend(),
+                None => proxy.revive(),
+            }
+            eventually("it is back", || (client.tool_names() == all).then_some(()));
+        }
+        assert_eq!(gateway.metric("shardgate_panics_total"), 0);
+    }
 }
 
 /// A connection that said something unsound is not used again.

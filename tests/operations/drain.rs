@@ -13,6 +13,7 @@ use std::{
 
 use crate::{
     caller::{Caller, INITIALIZE, call, curl, metric},
+    is_long,
     process::{Folder, Process, until},
     support::{Backend, Connection, Gate},
 };
@@ -281,10 +282,7 @@ fn call_until_it_ends(caller: Caller, first_number: u64) -> Vec<u64> {
 #[test]
 fn a_stop_under_load_loses_nothing() {
     const CALLERS: u64 = 6;
-    let (rounds, streams_each) = match std::env::var_os("SHARDGATE_TEST_LONG") {
-        Some(_) => (20, 8),
-        None => (2, 4),
-    };
+    let (rounds, streams_each) = if is_long() { (20, 8) } else { (2, 4) };
     for _ in 0..rounds {
         let mut house = House::new(&[]);
         let callers: Vec<Caller> = (0..CALLERS).map(|_| house.open()).collect();
@@ -382,11 +380,7 @@ fn call_through_a_restart(
 #[test]
 fn a_restart_under_load_refuses_nobody() {
     const CALLERS: u64 = 4;
-    let rounds = if std::env::var_os("SHARDGATE_TEST_LONG").is_some() {
-        20
-    } else {
-        2
-    };
+    let rounds = if is_long() { 20 } else { 2 };
     let backend = Backend::start("slow", &["count"]);
     let home = Folder::new();
     let document = format!(
