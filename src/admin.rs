@@ -371,6 +371,9 @@ pub fn text(view: &View) -> String {
     reload_metrics(&mut out, view);
     issuer_metrics(&mut out, view);
     backend_metrics(&mut out, &view.backends());
+    if let Some(numbers) = &view.connection_gateway {
+        out.push_str(&crate::connection_gateway::numbers::as_text(numbers));
+    }
     debug::metrics(&mut out, view, &snapshots);
     let mut merged = crate::telemetry::Latency::new();
     for snapshot in &snapshots {

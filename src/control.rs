@@ -24,6 +24,7 @@ use crate::{
     admin,
     bridge::Bridge,
     config::document::Document,
+    connection_gateway::AllNumbers,
     log,
     shard_state::ToShard,
     supervisor::Supervisor,
@@ -63,6 +64,8 @@ pub struct View {
     pub engine: Arc<[Arc<EngineCounters>]>,
     /// Gateway counters, by shard.
     pub numbers: Arc<[Arc<Numbers>]>,
+    /// Those of the connection gateway, when it is on.
+    pub connection_gateway: Option<AllNumbers>,
     /// What is counted of each trusted issuer.
     pub issuers: Arc<[IssuerNumbers]>,
     /// The I/O driver and why it was chosen.

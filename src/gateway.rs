@@ -158,6 +158,7 @@ impl Gateway {
         let document = prepared.document.clone();
         let shards = shards::start(&plan, groups, {
             let (numbers, bridge) = (numbers.clone(), bridge.clone());
+            let gateway_numbers = gateway_numbers.clone();
             let generations = Arc::new(Generations::default());
             let schemas = Pool::new();
             move |shard: Shard<Forwarded, ToShard>| {
@@ -179,6 +180,7 @@ impl Gateway {
             handles: shards.handles().to_vec(),
             engine: shards.counters.clone(),
             numbers,
+            connection_gateway: connection_gateway.is_some().then_some(gateway_numbers),
             issuers: IssuerNumbers::of(&issuers),
             driver: shards.driver.to_string(),
             is_draining: Arc::new(AtomicBool::new(false)),

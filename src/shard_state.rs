@@ -157,9 +157,13 @@ impl ShardState {
         (node.listeners.http == listener).then_some(node)
     }
 
-    /// Client connections this shard may have open: its share of the process's limit.
+    /// Client connections this shard may have open: its share of the process's limit, and room for
+    /// the WebSockets, which have a limit of their own.
     pub fn connections_max(&self) -> u64 {
-        (self.settings.limits.connections_max as u64).div_ceil(u64::from(self.shard.count))
+        let share =
+            (self.settings.limits.connections_max as u64).div_ceil(u64::from(self.shard.count));
+        let node = self.connection_gateway.as_ref();
+        share + node.map_or(0, |node| node.settings.connections_max as u64)
     }
 
     /// Takes in the file store's documents; tokens are looked at anew when others are revoked.

@@ -132,6 +132,16 @@ fn session_ids_hold() {
 }
 
 #[test]
+fn websocket_frames_hold() {
+    run("websocket");
+}
+
+#[test]
+fn messages_of_the_connection_gateway_hold() {
+    run("gateway_message");
+}
+
+#[test]
 fn every_target_has_a_corpus_a_program_and_a_test() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests");
     let manifest = fs::read_to_string(root.join("fuzz/Cargo.toml")).unwrap();

@@ -109,7 +109,7 @@ pub(super) fn as_json(all: &AllNumbers, node_id: &str, settings: &ConnectionGate
 }
 
 /// Prometheus text, a sample for each shard.
-pub(super) fn as_text(all: &AllNumbers) -> String {
+pub fn as_text(all: &AllNumbers) -> String {
     const PREFIX: &str = "shardgate_connection_gateway";
     let mut out = String::new();
     let by_shard: Vec<_> = all.iter().map(|numbers| numbers.all()).collect();

@@ -8,7 +8,7 @@ use shards::{Cutter, buffer::BufferPool, notify::Notify};
 use super::{fault::Fault, message};
 use crate::websocket::{CloseCode, Masking, append_text, frame, write_close, write_frame};
 
-/// Why a connection is to end, told from outside its task.
+/// Whether a connection is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// It goes on.

@@ -55,6 +55,7 @@ impl Timers {
     }
 
     /// How many wait.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.queue.borrow().len()
     }

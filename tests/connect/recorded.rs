@@ -372,3 +372,97 @@ fn the_matrix_of_messages_is_the_recorded_one_or_better() {
         client.ends_with(Some(1008));
     }
 }
+
+/// The answers to opening requests, up to a blank line and what belongs to it.
+fn opening(node: &Node, request: &str) -> String {
+    let mut connection = Connection::open(node.websocket);
+    connection.send(request);
+    while !connection.buffer.starts_with(b"HTTP/1.1 101") && connection.fill() {}
+    String::from_utf8(std::mem::take(&mut connection.buffer)).unwrap()
+}
+
+#[test]
+fn the_matrix_of_handshakes_is_the_recorded_one_or_stricter() {
+    let transcript = case("handshake_and_frames");
+    let matrix = matrix(&transcript);
+    let node = Node::start(2);
+    let good = format!(
+        "GET {} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        crate::stage::PATH
+    );
+    let path = crate::stage::PATH;
+    let recorded = |name: &str| -> String { serde_json::from_str(matrix[name]).unwrap() };
+    for (name, from, to) in [
+        ("ok", "", ""),
+        ("path query", path, "/connection-gateway/v1?a=b"),
+        ("path trailing slash", path, "/connection-gateway/v1/"),
+        ("path other", path, "/other"),
+        ("path dotdot", path, "/x/../connection-gateway/v1"),
+        ("path enc", path, "/connection-gateway/%761"),
+        ("absolute url", path, "http://a/connection-gateway/v1"),
+        (
+            "no key",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+            "",
+        ),
+        ("ver 8", "Version: 13", "Version: 8"),
+        ("no ver", "Sec-WebSocket-Version: 13\r\n", ""),
+        (
+            "Upgrade: WebSocket",
+            "Upgrade: websocket",
+            "Upgrade: WebSocket",
+        ),
+        (
+            "Upgrade: h2c, websocket",
+            "Upgrade: websocket",
+            "Upgrade: h2c, websocket",
+        ),
+        (
+            "subprotocol + ext offered",
+            "Host: a",
+            "Host: a\r\nSec-WebSocket-Protocol: x",
+        ),
+        (
+            "Origin evil",
+            "Host: a",
+            "Host: a\r\nOrigin: http://evil.example",
+        ),
+    ] {
+        assert_eq!(
+            opening(&node, &good.replacen(from, to, 1)),
+            recorded(name),
+            "{name}"
+        );
+    }
+    // D21: what the original let pass.
+    for (name, from, to) in [
+        ("short key", "dGhlIHNhbXBsZSBub25jZQ==", "c2hvcnQ="),
+        ("HTTP/1.0", "HTTP/1.1", "HTTP/1.0"),
+        ("POST upgrade", "GET", "PUT"),
+    ] {
+        assert!(recorded(name).starts_with("HTTP/1.1 101"));
+        assert_eq!(
+            opening(&node, &good.replacen(from, to, 1)),
+            recorded("no key"),
+            "{name}"
+        );
+    }
+    // These have a time in their heads.
+    for (name, from) in [
+        ("no Connection: Upgrade", "Connection: Upgrade\r\n"),
+        (
+            "plain GET on ws port",
+            "Upgrade: websocket\r\nConnection: Upgrade\r\n",
+        ),
+    ] {
+        let whole = recorded(name);
+        let (status, rest) = whole.split_once("\r\n").unwrap();
+        assert_eq!(rest.split_once("\r\n\r\n").unwrap().1, "");
+        let answer = opening(&node, &good.replacen(from, "", 1));
+        assert!(
+            answer.starts_with(status) && answer.ends_with("\r\n\r\nNot Found"),
+            "{answer}"
+        );
+    }
+}

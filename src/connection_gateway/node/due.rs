@@ -135,9 +135,4 @@ impl Node {
             outbox.fail(None, &Fault::Draining);
         }
     }
-
-    /// Things that are due some time; for tests of what stays behind.
-    pub fn due_count(&self) -> usize {
-        self.timers.len()
-    }
 }

@@ -13,6 +13,7 @@
 pub mod chunked;
 pub mod envelope;
 pub mod framing;
+pub mod gateway_message;
 pub mod head;
 pub mod jwt;
 pub mod reply;
@@ -22,6 +23,7 @@ pub mod session_id;
 pub mod slow_reader;
 pub mod sse;
 pub mod user_config;
+pub mod websocket;
 
 /// What became of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +45,7 @@ impl Verdict {
 pub type Target = fn(&[u8]) -> Verdict;
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("head", head::check),
     ("framing", framing::check),
     ("chunked", chunked::check),
@@ -55,6 +57,8 @@ pub const TARGETS: [(&str, Target); 11] = [
     ("sse", sse::check),
     ("route", route::check),
     ("session_id", session_id::check),
+    ("websocket", websocket::check),
+    ("gateway_message", gateway_message::check),
 ];
 
 /// Runs the target of this name.

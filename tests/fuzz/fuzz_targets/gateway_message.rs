@@ -1,0 +1,7 @@
+//! The fuzz target `gateway_message`; what it does with its input is in the library beside it.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    shardgate_fuzz::run("gateway_message", data);
+});
