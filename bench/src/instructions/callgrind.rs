@@ -14,6 +14,8 @@ pub(super) fn wrapper(counts: &Path) -> Vec<String> {
     vec![
         "valgrind".to_owned(),
         "--tool=callgrind".to_owned(),
+        // Nobody attaches a debugger, and its pipes would be left in the temporary folder.
+        "--vgdb=no".to_owned(),
         // The gateway starts in a folder of its own.
         format!(
             "--callgrind-out-file={}",
@@ -60,7 +62,7 @@ mod tests {
     #[test]
     fn the_file_is_named_from_the_root() {
         let words = wrapper(Path::new("here/counts"));
-        let file = words[2].strip_prefix("--callgrind-out-file=").unwrap();
+        let file = words[3].strip_prefix("--callgrind-out-file=").unwrap();
         assert!(file.starts_with('/') && file.ends_with("/here/counts"));
     }
 }
