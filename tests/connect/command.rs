@@ -16,7 +16,7 @@ fn free_ports() -> [String; 2] {
     listeners.map(|listener| listener.local_addr().unwrap().port().to_string())
 }
 
-fn variables<'a>(ports: &'a [String; 2]) -> [(&'a str, &'a str); 6] {
+fn variables(ports: &[String; 2]) -> [(&str, &str); 6] {
     [
         ("CONNECTION_GATEWAY_HOST", "127.0.0.1"),
         ("CONNECTION_GATEWAY_PORT", &ports[0]),
