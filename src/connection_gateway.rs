@@ -3,14 +3,14 @@
 //!
 //! In the order of a session's life:
 //!
-//! * [`handshake`]: what is answered on the WebSocket port before a connection is one
+//! * `handshake`: what is answered on the WebSocket port before a connection is one
 //! * [`socket`]: one connection, read and written by one task
 //! * [`message`], [`envelope`]: the messages and what they carry
 //! * [`token`]: who may bind
 //! * [`session`], [`session_id`]: one bound session, and which shard owns it
 //! * [`node`]: a shard's sessions, and everything that happens to one
 //! * [`registry`], [`index`]: who holds which source and subject, across shards
-//! * [`api`]: the internal HTTP API; [`exchange`]: a streamed request
+//! * [`api`]: the internal HTTP API; `exchange`: a streamed request
 //! * [`outbox`], [`timers`], [`fault`], [`numbers`]
 //!
 //! The rules of the protocol take bytes and a time and do no I/O; [`socket`] and [`api`] are the
