@@ -250,10 +250,14 @@ pub(crate) fn wait_for(
 ) -> Result<(), Absence> {
     let start = Instant::now();
     while start.elapsed() < START_LIMIT && process.is_running() {
-        if TcpStream::connect(address).is_ok() {
+        // An attempt from the very port that is asked for would meet itself.
+        let is_other = |stream: &TcpStream| stream.local_addr().ok() != Some(address);
+        if TcpStream::connect(address).is_ok_and(|stream| is_other(&stream)) {
             return Ok(());
         }
-        std::thread::sleep(Duration::from_millis(1));
+        // Often at first, for what is measured from its start.
+        let is_young = start.elapsed() < Duration::from_millis(100);
+        std::thread::sleep(Duration::from_millis(if is_young { 1 } else { 20 }));
     }
     Err(Absence::NotUp(last_line(log)))
 }

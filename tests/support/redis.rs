@@ -139,7 +139,12 @@ fn spawn(folder: &Path, port: u16, arguments: &[String]) -> Option<Child> {
         if child.try_wait().unwrap().is_some() {
             return None;
         }
-        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+        // An attempt from the very port that is asked for would meet itself.
+        let is_other = |stream: &TcpStream| stream.local_addr().is_ok_and(|own| own.port() != port);
+        if let Some(stream) = TcpStream::connect(("127.0.0.1", port))
+            .ok()
+            .filter(is_other)
+        {
             // An answer, even a refusal, says that it serves.
             let mut admin = Admin {
                 stream: BufReader::new(stream),
