@@ -19,7 +19,7 @@ use std::{
 
 use loadgen::backend::BackendFault;
 
-use crate::contestant::{Absence, Backends, Case, Contestant, GatewayPlan};
+use crate::contestant::{Absence, Backends, Case, Contestant, GatewayPlan, wait_for};
 
 /// Calls of the shorter run: enough for buffers, pools and tables to have their size.
 const CALLS_FIRST: u32 = 1000;
@@ -155,6 +155,10 @@ fn run(options: &CountOptions, folder: &Path, input: Input, calls: u32) -> Resul
         under: &callgrind::wrapper(&counts),
     };
     let mut gateway = Contestant::gateway(folder, &plan, &backends.addresses())?;
+    // The admin listener comes up after the main one, and its counters are read as well.
+    if let (Some(process), Some(admin)) = (&mut gateway.process, gateway.admin) {
+        wait_for(process, admin, &plan.folder(folder).join("output.log"))?;
+    }
     talk::politely(cpu, || talk::converse(&gateway, input, calls))
         .map_err(CountFault::Prepare)?
         .map_err(CountFault::Call)?;

@@ -35,7 +35,7 @@ pub struct GatewayPlan<'a> {
 }
 
 impl GatewayPlan<'_> {
-    fn folder(&self, parent: &Path) -> PathBuf {
+    pub(crate) fn folder(&self, parent: &Path) -> PathBuf {
         parent.join(self.label.replace(' ', "-"))
     }
 }
