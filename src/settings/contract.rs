@@ -19,13 +19,13 @@ pub(super) enum Meaning {
     Only(&'static str, &'static str),
     /// The revisions without sessions: a list of the only one.
     StatelessVersions,
+    /// A whole number above 0 that is this one, whatever is said.
+    Fixed(u64),
     /// A whole number above 0 that changes nothing; with the reason.
     Idle(&'static str),
 }
 
-use Meaning::{AtLeast, Idle, Only, Setting, StatelessVersions};
-
-const NO_VALIDATION: &str = "no effect: tools' schemas and arguments are passed on unjudged";
+use Meaning::{AtLeast, Fixed, Idle, Only, Setting, StatelessVersions};
 
 /// Every name, with the tables it stands in.
 pub(super) const NAMES: &[(&str, Meaning)] = &[
@@ -60,14 +60,14 @@ pub(super) const NAMES: &[(&str, Meaning)] = &[
         "schema.allowExternalRefs",
         Only("false", "nothing is fetched that a schema names"),
     ),
-    ("schema.maxSchemaBytes", Idle(NO_VALIDATION)),
-    ("schema.maxDepth", Idle(NO_VALIDATION)),
-    ("schema.maxSubschemas", Idle(NO_VALIDATION)),
-    ("schema.maxCompositionBranches", Idle(NO_VALIDATION)),
-    ("schema.maxSchemaGraphVisits", Idle(NO_VALIDATION)),
-    ("schema.maxConcurrentValidations", Idle(NO_VALIDATION)),
-    ("schema.validationWatchdogMs", Idle(NO_VALIDATION)),
-    ("schema.validationTimeoutMs", Idle(NO_VALIDATION)),
+    ("schema.maxSchemaBytes", Fixed(1_048_576)),
+    ("schema.maxDepth", Fixed(64)),
+    ("schema.maxSubschemas", Fixed(4096)),
+    ("schema.maxCompositionBranches", Fixed(256)),
+    ("schema.maxSchemaGraphVisits", Fixed(4096)),
+    ("schema.maxConcurrentValidations", Fixed(32)),
+    ("schema.validationWatchdogMs", Fixed(50)),
+    ("schema.validationTimeoutMs", Fixed(50)),
     ("protocols.legacy.enabled", Setting("legacy-enabled")),
     ("protocols.legacy.versions", Setting("legacy-versions")),
     ("protocols.stateless.enabled", Setting("stateless-enabled")),
@@ -201,6 +201,7 @@ mod tests {
                 Setting(flag) | AtLeast(flag, _) => format!("| `{name}` | `--{flag}` |"),
                 Only(value, _) => format!("| `{name}` | only `{value}` |"),
                 StatelessVersions => format!("| `{name}` | only `[\"{STATELESS}\"]` |"),
+                Fixed(number) => format!("| `{name}` | fixed at `{number}` |"),
                 Idle(_) => format!("| `{name}` | no effect |"),
             };
             assert!(BOOK.contains(&row), "docs/settings.md lacks {row}");
@@ -212,6 +213,21 @@ mod tests {
             cell.is_some_and(|(name, _)| meaning(name).is_some())
         });
         assert_eq!(rows.count(), NAMES.len());
+    }
+
+    #[test]
+    fn what_is_fixed_is_what_schemas_are_held_to() {
+        let limits = crate::schema::SchemaLimits::default();
+        for (name, number) in [
+            ("maxSchemaBytes", limits.bytes_max),
+            ("maxDepth", limits.depth_max),
+            ("maxSubschemas", limits.subschemas_max),
+            ("maxCompositionBranches", limits.branches_max),
+            ("maxSchemaGraphVisits", limits.visits_max),
+        ] {
+            let fixed = meaning(&format!("schema.{name}"));
+            assert_eq!(fixed, Some(Fixed(number as u64)), "{name}");
+        }
     }
 
     #[test]

@@ -230,21 +230,40 @@ impl Reading<'_> {
                     self.fault(start, key, problem);
                 }
             }
-            Meaning::Idle(why) => match value.get_ref() {
-                DeValue::Integer(number)
-                    if number.radix() == 10
-                        && number.as_str().parse().is_ok_and(|count: u64| count > 0) =>
-                {
-                    let origin = self.origin(start, key);
-                    self.document.notes.push(Note {
-                        origin,
-                        text: why.to_owned(),
-                    });
+            Meaning::Fixed(fixed) => {
+                let said = self.above_0(start, key, value);
+                if said.is_some_and(|said| said != fixed) {
+                    self.note(start, key, format!("no effect: it is {fixed}"));
                 }
-                DeValue::Integer(_) => self.fault(start, key, "must be above 0".into()),
-                _ => self.wrong_type(start, key, "a whole number", value),
-            },
+            }
+            Meaning::Idle(why) => {
+                if self.above_0(start, key, value).is_some() {
+                    self.note(start, key, why.to_owned());
+                }
+            }
         }
+    }
+
+    /// A whole number above 0; anything else is a fault.
+    fn above_0(&mut self, start: usize, key: &str, value: &Spanned<DeValue<'_>>) -> Option<u64> {
+        match value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => {
+                let number = number.as_str().parse().ok().filter(|number| *number > 0);
+                if number.is_none() {
+                    self.fault(start, key, "must be above 0".into());
+                }
+                number
+            }
+            _ => {
+                self.wrong_type(start, key, "a whole number", value);
+                None
+            }
+        }
+    }
+
+    fn note(&mut self, start: usize, key: &str, text: String) {
+        let origin = self.origin(start, key);
+        self.document.notes.push(Note { origin, text });
     }
 
     fn fault(&mut self, start: usize, key: &str, problem: String) {

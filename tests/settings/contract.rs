@@ -87,12 +87,12 @@ fn every_name_sets_what_it_says() {
 #[test]
 fn what_changes_nothing_is_noted() {
     let scratch = Scratch::new("contract-idle");
-    let text = "[schema]\nmaxDepth = 64\n[protocols.stateless]\nmaxDiscoverCacheEntries = 7\n";
+    let text = "[schema]\nmaxDepth = 65\nmaxSubschemas = 4096\n[protocols.stateless]\nmaxDiscoverCacheEntries = 7\n";
     let (_, notes) = resolve(&scratch, text).unwrap();
     assert_eq!(notes.len(), 2, "{notes:?}");
     for (note, place) in notes.iter().zip([
         "protocols.stateless.maxDiscoverCacheEntries: no effect",
-        "schema.maxDepth: no effect",
+        "schema.maxDepth: no effect: it is 64",
     ]) {
         assert!(note.contains(place), "{note}");
     }
