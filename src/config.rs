@@ -10,6 +10,7 @@ pub mod credential_mode;
 pub mod decode;
 pub mod document;
 pub mod encode;
+pub mod host_protocols;
 pub mod redis_key;
 pub mod schema;
 pub mod store;

@@ -21,6 +21,7 @@ use crate::{
     reply::Reply,
     route::family::Family,
     session::{Session, SessionId},
+    settings::Protocols,
     shard_state::ShardState,
     stateless::{self, StatelessFault},
 };
@@ -82,6 +83,11 @@ pub struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
+    /// Which protocol profiles the virtual host serves.
+    pub fn protocols<'b>(&'b self, shard: &'b ShardState) -> &'b Protocols {
+        self.host.protocols(&shard.settings.protocols)
+    }
+
     /// The same caller with one message of its batch.
     pub fn with_body(&self, body: &'a [u8]) -> Self {
         Self {
@@ -169,6 +175,7 @@ async fn steps(
         Method::Get => Box::pin(method::stream::open(shard, &caller, reply)).await,
         Method::Delete => Box::pin(method::end::end(shard, &caller, reply)).await,
         Method::Options | Method::Head | Method::Patch | Method::Other => {
+            let protocols = caller.protocols(shard);
             Err(crate::preflight::not_a_method(protocols, request))
         }
     }
@@ -182,7 +189,7 @@ async fn post(
     let started = Instant::now();
     let request = caller.request;
     crate::preflight::check_content(request)?;
-    let protocols = &shard.settings.protocols;
+    let protocols = caller.protocols(shard);
     let body = caller.body;
     let depth_max = shard.settings.limits.json_depth_max;
     let message = match envelope::scan(body, depth_max) {

@@ -25,6 +25,8 @@ mod classified;
 mod discovered;
 #[path = "stateless/downgrades.rs"]
 mod downgrades;
+#[path = "stateless/hosts.rs"]
+mod hosts;
 #[path = "stateless/legacy.rs"]
 mod legacy;
 #[path = "stateless/limits.rs"]

@@ -3,18 +3,19 @@
 //! Compiling happens when a config is loaded, never on a request. Backends are in the order of
 //! their keys, so every merge is deterministic.
 
-use std::{collections::HashMap, rc::Rc, sync::Arc};
+use std::{cell::OnceCell, collections::HashMap, rc::Rc, sync::Arc};
 
 use crate::{
     auth::Principal,
     bridge::HEADER_PREFIX,
     config::{
         credential::Credential,
+        host_protocols::HostProtocols,
         user_config::{self, BackendProtocol, Transport, UserConfig, is_protected_header},
     },
     declared::Declared,
     route::family::Family,
-    settings::FailMode,
+    settings::{FailMode, Protocols},
     upstream::{
         CallFault,
         target::{Behind, OwnLines, Target, Targets},
@@ -48,6 +49,8 @@ pub struct VirtualHost {
     pub is_ambiguous: bool,
     /// What happens when some backends fail, where it is not as the settings say.
     pub fail_mode: Option<FailMode>,
+    /// What it says of protocol profiles, and what is left of the settings then, once asked for.
+    protocols: Option<(HostProtocols, OnceCell<Box<Protocols>>)>,
     /// Differs between configurations that differ in this virtual host.
     pub revision: u64,
     /// Teams it belongs to; none: it is everyone's.
@@ -200,9 +203,20 @@ impl VirtualHost {
             is_single,
             is_ambiguous,
             fail_mode: host.failure_mode,
+            protocols: host.protocols.clone().map(|said| (said, OnceCell::new())),
             revision: revision_of(host),
             teams: boxed(&host.teams).into(),
             passes_tokens,
+        }
+    }
+}
+
+impl VirtualHost {
+    /// Which protocol profiles it serves, where the settings say `all`.
+    pub fn protocols<'a>(&'a self, all: &'a Protocols) -> &'a Protocols {
+        match &self.protocols {
+            None => all,
+            Some((said, narrowed)) => narrowed.get_or_init(|| Box::new(said.narrow(all))),
         }
     }
 }

@@ -160,6 +160,7 @@ fn virtual_host(
         keyed(reader, count, backend)
     };
     let (mut failure_mode, mut teams) = (None, Vec::new());
+    let mut protocols = None;
     let (mut tools, mut access_control, mut rules) = (None, None, None);
     let backends = sole_field(reader, "backends", backends, |reader, name| {
         match name {
@@ -167,6 +168,15 @@ fn virtual_host(
             "failure_mode" => failure_mode = reader.text_or_skip()?.and_then(FailMode::from_name),
             // They say who may not come in, so what is no list of them is not ignored.
             "teams" => teams = reader.texts()?,
+            // It says what is not served, likewise.
+            "protocols" => {
+                let at = reader.position();
+                let read = serde_json::from_value(reader.value()?);
+                protocols = Some(read.map_err(|_| DecodeFault::UnexpectedType {
+                    at,
+                    expected: "a sound `protocols` object",
+                })?);
+            }
             "tools" => tools = Some(reader.value()?),
             "access_control" => access_control = Some(reader.value()?),
             "rules" => rules = Some(reader.value()?),
@@ -180,6 +190,7 @@ fn virtual_host(
         backends,
         failure_mode,
         teams,
+        protocols,
         tools: tools
             .map_err(|_| unsound(Reason::ConfigInvalid.code()))?
             .unwrap_or_default(),

@@ -315,6 +315,10 @@ impl<'a> Parser<'a> {
             let path = format!("{full_path}.teams");
             host.teams = self.read(&path, teams.value).unwrap_or_default();
         }
+        if let Some(protocols) = fields.iter().find(|field| field.name == "protocols") {
+            let path = format!("{full_path}.protocols");
+            host.protocols = self.read(&path, protocols.value);
+        }
         let value = |parser: &mut Self, name: &str| {
             let field = fields.iter().find(|field| field.name == name)?;
             let path = format!("{full_path}.{name}");

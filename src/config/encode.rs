@@ -35,7 +35,10 @@ pub fn encode_map(config: &UserConfig) -> Vec<u8> {
     for (id, host) in &config.virtual_hosts {
         writer.text(id);
         let has_teams = !host.teams.is_empty();
+        let protocols = host.protocols.as_ref();
+        let protocols = protocols.and_then(|said| serde_json::to_value(said).ok());
         let said = [
+            ("protocols", protocols.as_ref()),
             ("tools", host.tools.source()),
             ("access_control", host.access_control.as_ref()),
             ("rules", host.rules.as_ref()),
@@ -69,9 +72,9 @@ pub fn encode_map(config: &UserConfig) -> Vec<u8> {
 
 /// The upstream's own shape: structs are positional arrays.
 ///
-/// Each layout loses what it has no place for: `failure_mode`, `teams`, declared tools with their
-/// rules, `allowed_resource_uris`, `protocol` with its kin and `backend_credential_mode` with its
-/// resource in both, the transport in HEAD's, the header rules in SEED's.
+/// Each layout loses what it has no place for: `failure_mode`, `teams`, `protocols`, declared tools
+/// with their rules, `allowed_resource_uris`, `protocol` with its kin and `backend_credential_mode`
+/// with its resource in both, the transport in HEAD's, the header rules in SEED's.
 #[must_use]
 pub fn encode_array(config: &UserConfig, layout: ArrayLayout) -> Vec<u8> {
     let mut writer = Writer::default();

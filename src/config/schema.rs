@@ -7,6 +7,8 @@ mod tools;
 
 use serde_json::{Value, json};
 
+use crate::mcp::version::{STATELESS, Version, VersionSet};
+
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// Schema of one user's configuration, `{"virtual_hosts": {...}}`.
@@ -110,6 +112,7 @@ fn definitions() -> Value {
                 },
                 "teams": texts("Teams whose tokens may reach it, with --enforce-scopes; everyone's \
                                 when empty."),
+                "protocols": protocols(),
                 "tools": {
                     "description": "Tools of its own, or a string with their list as JSON.",
                     "oneOf": [
@@ -130,6 +133,46 @@ fn definitions() -> Value {
             "description": "Where a secret is, never the secret: env:NAME or file:/path.",
             "type": "string",
             "pattern": "^(env:.+|file:/.+)$",
+        },
+    })
+}
+
+fn protocols() -> Value {
+    let number =
+        |description: &str| json!({"description": description, "type": "integer", "minimum": 1});
+    json!({
+        "description": "Which protocol profiles it serves; it narrows what the settings say.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "legacy": {
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {
+                    "enabled": {"type": "boolean"},
+                    "versions": {
+                        "description": "Revisions with sessions.",
+                        "type": "array",
+                        "minItems": 1,
+                        "uniqueItems": true,
+                        "items": {"enum": VersionSet::ALL.newest_first().map(Version::name)
+                            .collect::<Vec<_>>()},
+                    },
+                },
+            },
+            "stateless": {
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {
+                    "enabled": {"type": "boolean"},
+                    "versions": {"type": "array", "maxItems": 1, "items": {"const": STATELESS}},
+                    "discoverTtlMs": number("How long clients may keep server/discover."),
+                    "toolsListTtlMs": number("How long clients may keep a list."),
+                    "discoverCacheScope": {"const": "private"},
+                    "toolsListCacheScope": {"const": "private"},
+                    "maxToolsListItems": number("Items of one list."),
+                },
+            },
         },
     })
 }

@@ -21,6 +21,7 @@ pub(super) use stdio::{STDIO_FIELDS, StdioFields, of_user as stdio_servers_of};
 
 use super::credential::{BackendAuth, Credential};
 use super::credential_mode::CredentialMode;
+use super::host_protocols::HostProtocols;
 use crate::{
     declared::{ToolFault, Tools},
     policy::Policy,
@@ -50,6 +51,14 @@ pub struct VirtualHost {
     /// Teams it belongs to; our extension, none = it is everyone's. Counts with `--enforce-scopes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<String>,
+    /// Which protocol profiles it serves, as far as the settings allow; our extension, with
+    /// light-gateway's names.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub protocols: Option<HostProtocols>,
     /// Tools of its own; our extension.
     #[serde(default, skip_serializing_if = "Tools::is_unsaid")]
     pub tools: Tools,
@@ -73,10 +82,11 @@ pub struct VirtualHost {
 }
 
 /// The wire names of a virtual host's fields.
-pub(super) const HOST_FIELDS: [&str; 6] = [
+pub(super) const HOST_FIELDS: [&str; 7] = [
     "backends",
     "failure_mode",
     "teams",
+    "protocols",
     "tools",
     "access_control",
     "rules",

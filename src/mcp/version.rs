@@ -87,6 +87,33 @@ impl VersionSet {
         Self(self.0 | (1 << version as u8) & Self::ALL.0)
     }
 
+    /// Those that are in both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Reads a list, which may be empty and names each revision once.
+    ///
+    /// # Errors
+    /// What is wrong with it, as the end of a sentence about it.
+    pub fn of_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut all = Self::NONE;
+        for name in names {
+            let version = Version::from_name(name.as_bytes())
+                .filter(|version| Self::ALL.contains(*version))
+                .ok_or_else(|| {
+                    let known: Vec<&str> = Self::ALL.newest_first().map(Version::name).collect();
+                    format!("must list revisions out of {}", known.join(", "))
+                })?;
+            if all.contains(version) {
+                return Err(format!("holds {name} twice"));
+            }
+            all = all.with(version);
+        }
+        Ok(all)
+    }
+
     /// Whether it is among them.
     pub const fn contains(self, version: Version) -> bool {
         self.0 & (1 << version as u8) != 0

@@ -32,9 +32,9 @@ pub async fn serve(
 ) -> Result<(), Refusal> {
     let (body, started) = (caller.body, Instant::now());
     let refused = || Refusal::Envelope(EnvelopeFault::Batch, None);
-    let header = preflight::session_version(&shard.settings.protocols, caller.request)?;
+    let header = preflight::session_version(caller.protocols(shard), caller.request)?;
     let session = session_of(shard, caller)?;
-    preflight::check_version(&shard.settings.protocols, header, &session)?;
+    preflight::check_version(caller.protocols(shard), header, &session)?;
     if session.version != Version::V2025_03_26 {
         return Err(refused());
     }

@@ -17,9 +17,9 @@ pub async fn end(
     caller: &Caller<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
-    let version = preflight::session_version(&shard.settings.protocols, caller.request)?;
+    let version = preflight::session_version(caller.protocols(shard), caller.request)?;
     let session = session_of(shard, caller)?;
-    preflight::check_version(&shard.settings.protocols, version, &session)?;
+    preflight::check_version(caller.protocols(shard), version, &session)?;
     let removed = shard.sessions.borrow_mut().remove(&session.id);
     if let Some(session) = removed {
         shard.numbers.sessions_deleted.add(1);

@@ -42,7 +42,7 @@ pub async fn open(
     let body = caller.body;
     let requested = text(message.protocol_version.map(|span| span.slice(body)))
         .ok_or_else(|| Refusal::rpc(id, -32602, "Invalid params: protocolVersion is missing"))?;
-    let served = shard.settings.protocols.with_sessions();
+    let served = caller.protocols(shard).with_sessions();
     let version = Version::agreed(requested.as_bytes(), served);
     shard
         .sessions

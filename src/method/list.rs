@@ -149,7 +149,7 @@ pub async fn stateless(
         is_first,
     );
     weave_in(caller, family, &mut merged, Profile::Stateless, is_first);
-    let protocols = &shard.settings.protocols;
+    let protocols = caller.protocols(shard);
     if merged.count > protocols.list_items_max {
         return Err(refused(StatelessFault::Limit("catalog_items", 400)));
     }

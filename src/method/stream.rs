@@ -33,9 +33,9 @@ pub async fn open(
     if !preflight::accepts_stream(caller.request) {
         return Err(Refusal::AcceptStream);
     }
-    let version = preflight::session_version(&shard.settings.protocols, caller.request)?;
+    let version = preflight::session_version(caller.protocols(shard), caller.request)?;
     let session = session_of(shard, caller)?;
-    preflight::check_version(&shard.settings.protocols, version, &session)?;
+    preflight::check_version(caller.protocols(shard), version, &session)?;
     if shard.shard.gate.is_closed() {
         return Err(Refusal::Draining);
     }

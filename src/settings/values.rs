@@ -4,7 +4,7 @@
 //! is allowed.
 
 use super::secret::Secret;
-use crate::mcp::version::{STATELESS, Version, VersionSet};
+use crate::mcp::version::{STATELESS, VersionSet};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -129,22 +129,13 @@ pub(super) fn list<T>(
 
 /// Revisions with sessions, each once, at least one (contract dual-profile 7).
 pub(super) fn session_versions(text: &str) -> Result<VersionSet, String> {
-    let mut all = VersionSet::NONE;
-    for name in list(|name| Ok(name.to_owned()))(text)? {
-        if name == STATELESS {
-            return Err(format!(
-                "holds {STATELESS}, which has no sessions: that is --stateless-enabled"
-            ));
-        }
-        let Some(version) = Version::from_name(name.as_bytes()) else {
-            let known: Vec<&str> = VersionSet::ALL.newest_first().map(Version::name).collect();
-            return Err(format!("must list revisions out of {}", known.join(", ")));
-        };
-        if all.contains(version) {
-            return Err(format!("holds {name} twice"));
-        }
-        all = all.with(version);
+    let names = list(|name| Ok(name.to_owned()))(text)?;
+    if names.iter().any(|name| name == STATELESS) {
+        return Err(format!(
+            "holds {STATELESS}, which has no sessions: that is --stateless-enabled"
+        ));
     }
+    let all = VersionSet::of_names(names.iter().map(String::as_str))?;
     match all.is_empty() {
         true => Err("names no revision: to serve none, say --legacy-enabled=false".to_owned()),
         false => Ok(all),

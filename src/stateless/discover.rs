@@ -15,6 +15,7 @@ use crate::{
     reply::Reply,
     request::{Caller, gone_is_fine},
     session::state::OpenBackend,
+    settings::Protocols,
     shard_state::ShardState,
     stateless::{Standing, StatelessFault},
     upstream::CallFault,
@@ -56,19 +57,18 @@ pub async fn answer(
     let ttl_ms = match first_fault {
         // Whoever is missing may be there the next time.
         Some(_) => 0,
-        None => shard.settings.protocols.discover_ttl_ms,
+        None => caller.protocols(shard).discover_ttl_ms,
     };
-    let document = discovered(shard, &open, has_tools, ttl_ms);
+    let document = discovered(caller.protocols(shard), &open, has_tools, ttl_ms);
     gone_is_fine(reply.response(&result(id, &document)).await)
 }
 
 fn discovered(
-    shard: &ShardState,
+    protocols: &Protocols,
     open: &[(&str, Rc<OpenBackend>)],
     has_tools: bool,
     ttl_ms: u64,
 ) -> Vec<u8> {
-    let protocols = &shard.settings.protocols;
     let mut out = b"{".to_vec();
     out.extend_from_slice(profile::own_result_members(ttl_ms, true).as_bytes());
     out.extend_from_slice(b"\"supportedVersions\":[");

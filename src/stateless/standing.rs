@@ -135,7 +135,7 @@ impl Standings {
         )?;
         let standing = Rc::new(Standing {
             session,
-            until_ms: now + shard.settings.protocols.discover_ttl_ms,
+            until_ms: now + caller.protocols(shard).discover_ttl_ms,
             used_ms: Cell::new(now),
             is_known: Cell::new(true),
             pages: RefCell::default(),
