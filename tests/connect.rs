@@ -26,8 +26,12 @@ mod endings;
 mod flow;
 #[path = "connect/handshakes.rs"]
 mod handshakes;
+#[path = "connect/hostile.rs"]
+mod hostile;
 #[path = "connect/http_api.rs"]
 mod http_api;
+#[path = "connect/life.rs"]
+mod life;
 #[path = "connect/limits.rs"]
 mod limits;
 #[path = "connect/messages.rs"]

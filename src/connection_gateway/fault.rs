@@ -150,3 +150,94 @@ impl Fault {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The fixed messages of the contract (3.1) and the codes of its binds (2.6).
+    #[test]
+    fn words_and_statuses_are_the_contract_s() {
+        for (fault, status, code, message) in [
+            (
+                Fault::InvalidToken,
+                401,
+                "invalid_token",
+                "Invalid connection token",
+            ),
+            (
+                Fault::TokenExpired,
+                401,
+                "token_expired",
+                "Connection token expired",
+            ),
+            (
+                Fault::CapabilityDenied,
+                403,
+                "capability_denied",
+                "Connection token capability denied",
+            ),
+            (
+                Fault::StaleGeneration(0, 1),
+                409,
+                "stale_generation",
+                "Stale gateway generation",
+            ),
+            (
+                Fault::SessionNotFound,
+                404,
+                "session_not_found",
+                "Gateway session not found",
+            ),
+            (
+                Fault::AlreadyBound,
+                409,
+                "session_already_bound",
+                "Gateway session already bound",
+            ),
+            (
+                Fault::OwnerExpired,
+                409,
+                "session_owner_expired",
+                "Gateway session owner expired",
+            ),
+            (
+                Fault::NotConnected("closed"),
+                409,
+                "session_owner_expired",
+                "Gateway session is closed",
+            ),
+            (
+                Fault::ResourceLimit("maxInFlightPerSession", 1),
+                429,
+                "resource_limit_exceeded",
+                "Gateway resource limit exceeded",
+            ),
+            (
+                Fault::EnvelopeTooLarge(1, 2),
+                413,
+                "envelope_too_large",
+                "Gateway envelope too large",
+            ),
+        ] {
+            assert_eq!(fault.status(), status, "{code}");
+            assert_eq!(fault.code(), format!("connection_gateway.{code}"));
+            assert_eq!(fault.message(), message);
+        }
+    }
+
+    #[test]
+    fn each_end_has_its_close_code() {
+        for (fault, code) in [
+            (Fault::InvalidToken, CloseCode::POLICY),
+            (Fault::SlowConsumer, CloseCode::POLICY),
+            (
+                Fault::ResourceLimit("maxSessionsPerSubject", 5),
+                CloseCode::TRY_LATER,
+            ),
+            (Fault::Draining, CloseCode::GOING_AWAY),
+        ] {
+            assert_eq!(fault.close_code(), code, "{fault:?}");
+        }
+    }
+}

@@ -22,7 +22,7 @@ use crate::{
     http::{Parsed, PathRule, connection::OpenCount, parse_request_under},
     link::Link,
     shard_state::ShardState,
-    websocket::{CloseCode, Event, Receiver, Role, Violation},
+    websocket::{CloseCode, Event, Receiver, Role, Violation, frame},
 };
 
 /// Room for a message that has begun.
@@ -147,6 +147,8 @@ impl Socket {
     fn new(state: Rc<ShardState>, node: Rc<Node>, link: Link) -> Self {
         let cutter = link.deadline().cutter();
         let outbox = Rc::new(Outbox::new(Some(cutter), state.shard.buffers.clone()));
+        // An echo waits for no session.
+        outbox.is_bound.set(node.settings.echoes);
         node.opened(&outbox);
         let receiver = Receiver::new(Role::Server, node.settings.envelope_bytes_max);
         Self {
@@ -245,8 +247,14 @@ impl Socket {
                     };
                     match event {
                         None | Some(Event::Pong(_)) => {}
+                        Some(Event::Text(text)) if self.node.settings.echoes => {
+                            self.outbox.push_frame(frame::TEXT, text.as_bytes());
+                        }
+                        Some(Event::Binary(bytes)) if self.node.settings.echoes => {
+                            self.outbox.push_frame(frame::BINARY, bytes);
+                        }
                         Some(Event::Text(text)) => ears.hear(text).await,
-                        Some(Event::Ping(payload)) => self.outbox.push_pong(payload),
+                        Some(Event::Ping(payload)) => self.outbox.push_frame(frame::PONG, payload),
                         Some(Event::Close(code)) => {
                             self.outbox
                                 .close(code.map(|(code, _)| (CloseCode(code), "")));
@@ -273,7 +281,7 @@ impl Socket {
     /// Ends the connection with a code. Before it is bound the real client waits for ever unless an
     /// error comes first.
     fn refuse(&self, code: CloseCode, reason: &str) {
-        if self.bound.is_none() {
+        if !self.outbox.is_bound.get() {
             let fault = Fault::InvalidMessage(reason.to_owned());
             self.outbox.push_error(None, &fault);
         }

@@ -94,6 +94,9 @@ pub struct ConnectionGateway {
     pub require_capability: bool,
     /// A token with a nonce binds once.
     pub single_use_tokens: bool,
+    /// Every message of a WebSocket is sent back as it came and no session is bound: what suites
+    /// for RFC 6455 speak to. No variable sets it.
+    pub echoes: bool,
 }
 
 impl ConnectionGateway {
@@ -197,6 +200,7 @@ impl<'a> Reader<'a> {
             bind_timeout: self.time("CONNECTION_GATEWAY_BIND_TIMEOUT_MS"),
             require_capability: self.switch("CONNECTION_GATEWAY_REQUIRE_CAPABILITY"),
             single_use_tokens: self.switch("CONNECTION_GATEWAY_SINGLE_USE_TOKENS"),
+            echoes: false,
         }
     }
 
@@ -425,6 +429,34 @@ mod tests {
         assert_eq!(wrong("ChangeMe", "a key"), 1);
         assert_eq!(wrong(&format!("  {}  ", &long[..31]), "a key"), 1);
         assert_eq!(wrong(long, "fastgpt-plugin-secret"), 1);
+    }
+
+    #[test]
+    fn a_node_has_the_first_name_it_is_given_and_switches_are_on_for_one_word_alone() {
+        let named = |pairs: &[(&str, &str)]| read(pairs).unwrap().node_id;
+        assert_eq!(named(&[]), None);
+        assert_eq!(named(&[("SERVICE_INSTANCE_ID", "b")]).as_deref(), Some("b"));
+        let both = [
+            ("SERVICE_INSTANCE_ID", "b"),
+            ("CONNECTION_GATEWAY_NODE_ID", "a"),
+        ];
+        assert_eq!(named(&both).as_deref(), Some("a"));
+        for (text, wanted) in [
+            ("true", true),
+            ("True", false),
+            ("1", false),
+            ("yes", false),
+        ] {
+            let name = "CONNECTION_GATEWAY_SINGLE_USE_TOKENS";
+            assert_eq!(read(&[(name, text)]).unwrap().single_use_tokens, wanted);
+        }
+        let settings = read(&[
+            ("CONNECTION_GATEWAY_WS_PATH", "/ws"),
+            ("AUTH_TOKEN", "  hunter2 "),
+        ]);
+        let settings = settings.unwrap();
+        assert_eq!(settings.path, "/ws");
+        assert_eq!(settings.auth_token, Secret::new("hunter2"));
     }
 
     #[test]

@@ -11,12 +11,12 @@ use crate::{
 };
 
 /// Two ports that nobody has now.
-fn free_ports() -> [String; 2] {
+pub(crate) fn free_ports() -> [String; 2] {
     let listeners = [(), ()].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port().to_string())
 }
 
-fn variables(ports: &[String; 2]) -> [(&str, &str); 6] {
+pub(crate) fn variables(ports: &[String; 2]) -> [(&str, &str); 6] {
     [
         ("CONNECTION_GATEWAY_HOST", "127.0.0.1"),
         ("CONNECTION_GATEWAY_PORT", &ports[0]),

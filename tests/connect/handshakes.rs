@@ -1,8 +1,12 @@
 //! What is answered on the WebSocket port before a connection is one: the contract's table (2.1),
 //! and the two requests that ended the original's process (D1, D2).
 
+use std::{fs, net::SocketAddr};
+
 use crate::{
-    stage::{Node, PATH},
+    command::{free_ports, variables},
+    process::{Folder, Process},
+    stage::{Client, Node, PATH},
     support::{Connection, eventually},
 };
 
@@ -89,21 +93,17 @@ fn a_path_of_two_slashes_is_a_bad_request_and_the_process_serves_the_next_one() 
     assert_eq!(node.get("/health").status, 200);
 }
 
-/// D2, with fewer attempts for each run than the long form below.
+const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\n\
+    Content-Length: 0\r\n\r\n";
+
+/// D2.
 #[test]
 fn a_connection_over_the_limit_is_refused_at_the_handshake_and_the_others_go_on() {
-    let attempts = if std::env::var("SHARDGATE_TEST_LONG").is_ok() {
-        10_000
-    } else {
-        500
-    };
     let node = Node::with(2, |settings| settings.connections_max = 2);
     let (mut bound, _) = node.bound("tmb_1");
     let mut other = node.client();
-    let wanted = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\n\
-        Content-Length: 0\r\n\r\n";
-    for _ in 0..attempts {
-        assert_eq!(answer(&node, &upgrade(PATH)), wanted);
+    for _ in 0..20 {
+        assert_eq!(answer(&node, &upgrade(PATH)), BUSY);
     }
     bound.is_served();
     other.is_served();
@@ -116,4 +116,62 @@ fn a_connection_over_the_limit_is_refused_at_the_handshake_and_the_others_go_on(
     });
     assert!(next.try_send([0x88, 0x80, 0, 0, 0, 0]));
     bound.is_served();
+}
+
+/// Open descriptors of a process.
+fn descriptor_count(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// Resident memory of a process, KiB.
+fn resident_kib(pid: u32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let number = line.unwrap().split_whitespace().nth(1).unwrap();
+    number.parse().unwrap()
+}
+
+/// D2, from outside: 300 attempts, 10,000 in the long form.
+#[test]
+fn refused_attempts_leave_no_descriptor_and_no_memory_behind() {
+    let is_long = std::env::var("SHARDGATE_TEST_LONG").is_ok();
+    let attempts = if is_long { 10_000 } else { 300 };
+    let home = Folder::new();
+    let ports = free_ports();
+    let mut variables = variables(&ports).to_vec();
+    variables.push(("CONNECTION_GATEWAY_MAX_CONNECTIONS", "2"));
+    let arguments = [
+        "connect",
+        "--admin-address",
+        "none",
+        "--shards",
+        "2",
+        "--no-pin",
+    ];
+    let process = Process::start_with(&home, &variables, &arguments);
+    process.printed("connection gateway on ws://");
+    let address = SocketAddr::from(([127, 0, 0, 1], ports[1].parse().unwrap()));
+    let mut held = [Client::open(address), Client::open(address)];
+    let refuse = |count: usize| {
+        for _ in 0..count {
+            let mut connection = Connection::open(address);
+            connection.send(upgrade(PATH));
+            while connection.fill() {}
+            assert_eq!(connection.buffer, BUSY.as_bytes());
+        }
+    };
+    // What is made once is made.
+    refuse(50);
+    let before = descriptor_count(process.pid());
+    let before_kib = resident_kib(process.pid());
+    refuse(attempts);
+    eventually("the descriptors are back", || {
+        (descriptor_count(process.pid()) <= before).then_some(())
+    });
+    let more_kib = resident_kib(process.pid()).saturating_sub(before_kib);
+    assert!(more_kib <= 8 << 10, "{more_kib} KiB more");
+    for client in &mut held {
+        client.is_served();
+    }
+    println!("{attempts} refused, {more_kib} KiB more");
 }

@@ -204,10 +204,45 @@ fn a_publication_is_accepted_with_a_message_id_and_reaches_the_client() {
         assert!(ms.parse::<u64>().unwrap() > 1_700_000_000_000 && number.parse::<u64>().is_ok());
         assert_eq!(client.envelope(), session.request("r"));
         // Any type may go to the client, with or without a request id.
-        let mut event = session.envelope("event", "x", json!(null));
-        event.as_object_mut().unwrap().remove("requestId");
-        assert_eq!(node.publish(session.id(), &event).status, 202);
-        assert_eq!(client.envelope(), event);
+        for kind in ["response", "event", "stream"] {
+            let mut any = session.envelope(kind, "x", json!(null));
+            any.as_object_mut().unwrap().remove("requestId");
+            assert_eq!(node.publish(session.id(), &any).status, 202, "{kind}");
+            assert_eq!(client.envelope(), any);
+        }
+        // The type of the body is not looked at, nor is `stream`, which the contract has for nothing.
+        for content_type in [None, Some("text/plain")] {
+            let target = format!("/internal/sessions/{}/requests", session.id());
+            let mut ask = authorized("POST", &target);
+            if let Some(content_type) = content_type {
+                ask = ask.header("content-type", content_type);
+            }
+            let body = json!({"envelope": session.request("s"), "stream": true});
+            ask.body = Some(body.to_string().into_bytes());
+            assert_eq!(node.ask(&ask).status, 202, "{content_type:?}");
+            assert_eq!(client.envelope(), session.request("s"));
+        }
+    }
+}
+
+#[test]
+fn head_is_answered_where_get_is() {
+    let node = Node::start(2);
+    let (_client, session) = node.bound("tmb_1");
+    for (target, status) in [
+        ("/health".to_owned(), 200),
+        ("/metrics".to_owned(), 200),
+        (format!("/internal/sessions/{}/status", session.id()), 200),
+        (
+            "/internal/sessions/by-source/debug:tmbId:tmb_1/status".to_owned(),
+            200,
+        ),
+        ("/internal/sessions/by-source/none/status".to_owned(), 404),
+    ] {
+        let head = node.ask(&authorized("HEAD", &target));
+        assert_eq!((head.status, head.body.len()), (status, 0), "{target}");
+        let get = node.get(&target);
+        assert_eq!(head.header("content-type"), get.header("content-type"));
     }
 }
 

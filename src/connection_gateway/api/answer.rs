@@ -205,6 +205,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn errors_have_one_form_and_one_of_ours_says_nothing_of_its_cause() {
+        for (answer, status, code, message) in [
+            (Answer::internal(), 500, "INTERNAL_ERROR", "Internal error"),
+            (Answer::busy(), 503, "INTERNAL_ERROR", "Gateway is busy"),
+            (
+                Answer::no_session(),
+                404,
+                "http.not_found",
+                "Gateway session not found",
+            ),
+        ] {
+            let body: Value = serde_json::from_slice(&answer.body).unwrap();
+            let reason = json!({"en": message, "zh-CN": message});
+            let wanted = json!({"error": {"code": code, "message": message, "reason": reason}});
+            assert_eq!((answer.status, body), (status, wanted));
+        }
+    }
+
+    #[test]
     fn times_are_written_as_javascript_writes_them() {
         for (ms, wanted) in [
             (0, "1970-01-01T00:00:00.000Z"),

@@ -33,8 +33,17 @@ fn heard(role: Role, max: usize, bytes: &[u8], piece: usize) -> Vec<String> {
 
 /// A frame that need not be allowed.
 fn raw(first: u8, payload: &[u8]) -> Vec<u8> {
+    raw_as(Role::Server, first, payload)
+}
+
+/// The same, for a receiver in this role.
+fn raw_as(role: Role, first: u8, payload: &[u8]) -> Vec<u8> {
+    let masking = match role {
+        Role::Server => KEY,
+        Role::Client => Masking::Plain,
+    };
     let mut out = Vec::new();
-    write_frame(&mut out, 0, payload, KEY);
+    write_frame(&mut out, 0, payload, masking);
     out[0] = first;
     out
 }
@@ -191,7 +200,10 @@ proptest! {
         frames in proptest::collection::vec(
             (any::<u8>(), proptest::collection::vec(any::<u8>(), 0..200)), 0..6),
         piece in 1usize..64,
+        is_client in any::<bool>(),
     ) {
+        let role = if is_client { Role::Client } else { Role::Server };
+        let raw = |first, payload: &[u8]| raw_as(role, first, payload);
         // Mostly frames that are allowed, or nothing would be read beyond the first.
         let bytes: Vec<u8> = frames
             .iter()
@@ -205,7 +217,7 @@ proptest! {
                 _ => raw(0x80 | PONG, b""),
             })
             .collect();
-        let whole = heard(Role::Server, 300, &bytes, usize::MAX);
-        prop_assert_eq!(heard(Role::Server, 300, &bytes, piece), whole);
+        let whole = heard(role, 300, &bytes, usize::MAX);
+        prop_assert_eq!(heard(role, 300, &bytes, piece), whole);
     }
 }

@@ -1,4 +1,5 @@
-//! WebSocket frames: read whole, in pieces, and by a plain reader, they say the same.
+//! WebSocket frames, of clients and of servers: read whole, in pieces, and by a plain reader, they
+//! say the same; and whoever is spoken to in the other's frames refuses them.
 
 use shardgate::websocket::{CloseCode, Event, Receiver, Role};
 
@@ -9,9 +10,9 @@ const MESSAGE_BYTES_MAX: usize = 512;
 /// What was heard, and the code of the rule that was broken at last.
 type Heard = (Vec<String>, Option<u16>);
 
-/// What a receiver hears of these pieces.
-fn heard<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Heard {
-    let mut receiver = Receiver::new(Role::Server, MESSAGE_BYTES_MAX);
+/// What a receiver in this role hears of these pieces.
+fn heard<'a>(role: Role, pieces: impl IntoIterator<Item = &'a [u8]>) -> Heard {
+    let mut receiver = Receiver::new(role, MESSAGE_BYTES_MAX);
     let mut events = Vec::new();
     for piece in pieces {
         let mut at = 0;
@@ -30,7 +31,7 @@ fn heard<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Heard {
 }
 
 /// RFC 6455 section 5, one frame after the other, each only when it is there as a whole.
-fn plainly(bytes: &[u8]) -> Heard {
+fn plainly(role: Role, bytes: &[u8]) -> Heard {
     let mut events = Vec::new();
     let mut open: Option<(u8, Vec<u8>)> = None;
     let mut rest = bytes;
@@ -67,7 +68,12 @@ fn plainly(bytes: &[u8]) -> Heard {
             _ => false,
         };
         let so_far = open.as_ref().map_or(0, |(_, message)| message.len());
-        if first & 0x70 != 0 || mask_bytes == 0 || !is_minimal || length >> 63 == 1 || !is_in_order
+        let is_masked_rightly = (mask_bytes > 0) == (role == Role::Server);
+        if first & 0x70 != 0
+            || !is_masked_rightly
+            || !is_minimal
+            || length >> 63 == 1
+            || !is_in_order
         {
             break Some(1002);
         }
@@ -77,11 +83,10 @@ fn plainly(bytes: &[u8]) -> Heard {
         let body = &tail[length_bytes + mask_bytes..];
         let key = &tail[length_bytes..length_bytes + mask_bytes];
         let present = body.len().min(usize::try_from(length).unwrap());
-        let payload: Vec<u8> = body[..present]
-            .iter()
-            .zip(key.iter().cycle())
-            .map(|(byte, key)| byte ^ key)
-            .collect();
+        let mut payload = body[..present].to_vec();
+        for (byte, key) in payload.iter_mut().zip(key.iter().cycle()) {
+            *byte ^= key;
+        }
         let is_whole = present as u64 == length;
         if is_control {
             if !is_whole {
@@ -139,13 +144,27 @@ fn close(payload: &[u8], events: &mut Vec<String>) -> Option<u16> {
     None
 }
 
-/// Reads the bytes as what a client sends after its handshake.
-pub fn check(data: &[u8]) -> Verdict {
-    let whole = heard([data]);
-    assert_eq!(whole, plainly(data));
+/// Reads the bytes in one role, in every way.
+fn check_as(role: Role, data: &[u8]) -> Heard {
+    let whole = heard(role, [data]);
+    assert_eq!(whole, plainly(role, data));
     for cut in cuts(data.len(), 16) {
-        assert_eq!(heard([&data[..cut], &data[cut..]]), whole, "cut at {cut}");
+        let pieces = [&data[..cut], &data[cut..]];
+        assert_eq!(heard(role, pieces), whole, "cut at {cut}");
     }
-    assert_eq!(heard(data.chunks(1)), whole);
-    Verdict::taken_if(whole.1.is_none() && !whole.0.is_empty())
+    assert_eq!(heard(role, data.chunks(1)), whole);
+    whole
+}
+
+/// Reads the bytes as what a client sends after its handshake, and as what a server sends.
+pub fn check(data: &[u8]) -> Verdict {
+    let both = [Role::Server, Role::Client].map(|role| check_as(role, data));
+    // The first frame is masked, or it is not.
+    let has_spoken = both.iter().filter(|(events, _)| !events.is_empty());
+    assert!(
+        has_spoken.count() < 2,
+        "one frame was taken from both sides"
+    );
+    let is_taken = |(events, code): &Heard| code.is_none() && !events.is_empty();
+    Verdict::taken_if(both.iter().any(is_taken))
 }
