@@ -61,7 +61,7 @@ fn reports(name: &str) -> PathBuf {
     folder
 }
 
-/// The suite in one of its two roles; it knows the first cases of its own by `--include`.
+/// The suite in one of its two roles.
 fn suite(mode: &str, address: &str, reports: &Path) -> Command {
     let (program, path) = peers::program("kosoku");
     let mut command = Command::new(program);

@@ -65,7 +65,7 @@ impl Expectations {
         let rows = table["except"].as_array().unwrap();
         let exceptions = rows.iter().map(|row| {
             let word = |name: &str| row[name].as_str().unwrap().to_owned();
-            assert!(word("reason").len() > 20, "{row}");
+            assert!(word("reason").len() > 20, "{row:?}");
             Exception {
                 cases: word("cases"),
                 verdict: (word("behavior"), word("close")),
