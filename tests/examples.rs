@@ -247,6 +247,36 @@ fn every_test_that_a_page_names_is_there() {
     assert!(!has_test("tests/examples.rs", "has_test") && !has_test("tests/examples.rs", "none"));
 }
 
+/// The rows of the connection gateway's contract: all there are, each with a test, or another row.
+#[test]
+fn every_row_of_the_connection_gateway_is_on_its_page() {
+    let page = read("docs/conformance.md");
+    let (_, chapter) = page.split_once("## The connection gateway").unwrap();
+    let mut rows = BTreeSet::new();
+    for line in chapter.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let [row, _, proof] = cells[..] else {
+            panic!("three cells: {line}");
+        };
+        let row = row.trim_start_matches("| ");
+        assert!(
+            row == "row" || proof.contains(".rs::") || row == "D21" || row == "D27" || row == "5.3",
+            "{line}"
+        );
+        // A row may be two, or about a part of a section.
+        rows.extend(row.split(", ").map(str::to_owned));
+        rows.extend(row.split('-').next().map(str::to_owned));
+    }
+    let sections = [
+        "1", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7", "2.8", "3", "3.1", "3.2", "3.3",
+        "3.4", "3.5", "5.1", "5.2", "5.3", "6", "7",
+    ];
+    let defects = (1..=27).map(|number| format!("D{number}"));
+    let wanted = sections.map(str::to_owned).into_iter().chain(defects);
+    let missing: Vec<String> = wanted.filter(|row| !rows.contains(row)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 #[test]
 fn the_architecture_names_every_module_at_the_top_of_both_halves() {
     let page = read("docs/architecture.md");

@@ -210,7 +210,7 @@ fn a_publication_is_accepted_with_a_message_id_and_reaches_the_client() {
             assert_eq!(node.publish(session.id(), &any).status, 202, "{kind}");
             assert_eq!(client.envelope(), any);
         }
-        // The type of the body is not looked at, nor is `stream`, which the contract has for nothing.
+        // The type of the body is not looked at, nor is `stream`.
         for content_type in [None, Some("text/plain")] {
             let target = format!("/internal/sessions/{}/requests", session.id());
             let mut ask = authorized("POST", &target);
