@@ -12,6 +12,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     reason = "the helpers of these tests fail the test that calls them"
 )]
 

@@ -102,6 +102,7 @@ fn a_connection_over_the_limit_is_refused_at_the_handshake_and_the_others_go_on(
     let node = Node::with(2, |settings| settings.connections_max = 2);
     let (mut bound, _) = node.bound("tmb_1");
     let mut other = node.client();
+    other.is_served();
     for _ in 0..20 {
         assert_eq!(answer(&node, &upgrade(PATH)), BUSY);
     }
@@ -152,6 +153,9 @@ fn refused_attempts_leave_no_descriptor_and_no_memory_behind() {
     process.printed("connection gateway on ws://");
     let address = SocketAddr::from(([127, 0, 0, 1], ports[1].parse().unwrap()));
     let mut held = [Client::open(address), Client::open(address)];
+    for client in &mut held {
+        client.is_served();
+    }
     let refuse = |count: usize| {
         for _ in 0..count {
             let mut connection = Connection::open(address);
