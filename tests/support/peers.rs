@@ -67,7 +67,8 @@ fn search_path() -> String {
 pub(crate) fn program(name: &str) -> (PathBuf, String) {
     let path = search_path();
     let mut folders = path.split(':').map(|folder| Path::new(folder).join(name));
-    let found = folders.find(|program| program.exists()).unwrap();
+    let found = folders.find(|program| program.exists());
+    let found = found.unwrap_or_else(|| panic!("{name} is not installed: run scripts/peers first"));
     (found, path)
 }
 
