@@ -134,23 +134,30 @@ impl Client<'_> {
 
     /// Has a local server ready and opens a connection for it.
     async fn open(&self, ready: &mut Option<Local>) -> Result<Opened, Unopened> {
-        if let Some(local) = ready.take_if(|local| local.has_ended()) {
-            let how = local.end().await;
-            return Err(Unopened::Failed(Ended::Local(Some(how))));
-        }
-        if ready.is_none() {
-            let started = Local::start(&self.settings.server, &self.tls).await;
-            *ready = Some(started.map_err(|StartFault { how, is_final }| {
-                if is_final {
-                    Unopened::Final(format!("the local server {how}"))
-                } else {
-                    Unopened::Failed(Ended::Local(Some(how)))
-                }
-            })?);
-        }
+        let local = match ready {
+            Some(local) => local,
+            None => {
+                let started = Local::start(&self.settings.server, &self.tls).await;
+                ready.insert(started.map_err(|StartFault { how, is_final }| {
+                    if is_final {
+                        Unopened::Final(format!("the local server {how}"))
+                    } else {
+                        Unopened::Failed(Ended::Local(Some(how)))
+                    }
+                })?)
+            }
+        };
         let token = self.settings.token.read().map_err(Unopened::Final)?;
-        let opened = self.door.open(&token).await;
-        opened.map_err(|fault| Unopened::Failed(Ended::Unopened(fault)))
+        let opened = tokio::select! {
+            opened = self.door.open(&token) => Some(opened),
+            () = local.input.closed() => None,
+        };
+        match (opened, ready.take_if(|local| local.input.is_closed())) {
+            (Some(Ok(opened)), None) => Ok(opened),
+            (Some(Err(fault)), None) => Err(Unopened::Failed(Ended::Unopened(fault))),
+            (_, Some(local)) => Err(Unopened::Failed(Ended::Local(Some(local.end().await)))),
+            (None, None) => Err(Unopened::Failed(Ended::Local(None))),
+        }
     }
 }
 

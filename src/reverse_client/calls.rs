@@ -96,7 +96,7 @@ pub(super) struct Calls {
 
 impl Calls {
     /// Takes in a message of the gateway.
-    pub(super) fn from_gateway(&mut self, message: &[u8], now: Instant) -> FromGateway {
+    pub(super) fn hear_gateway(&mut self, message: &[u8], now: Instant) -> FromGateway {
         let Ok(scan) = scan_reply(message) else {
             return FromGateway::Malformed;
         };
@@ -144,7 +144,7 @@ impl Calls {
     }
 
     /// Takes in a message of the local server.
-    pub(super) fn from_local(&mut self, message: &[u8]) -> FromLocal {
+    pub(super) fn hear_local(&mut self, message: &[u8]) -> FromLocal {
         // A WebSocket's text must be UTF-8, and so must JSON.
         if std::str::from_utf8(message).is_err() {
             return FromLocal::Malformed;

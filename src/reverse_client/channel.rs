@@ -2,28 +2,34 @@
 //! be written.
 //!
 //! Answers pings, pings a silent gateway, notices one that is gone, and ends in order (RFC 6455
-//! section 7). Holds one message of its caller at a time and a bounded number of answers of its
-//! own. Knows nothing of what the messages say.
+//! section 7). A long message goes out in fragments, made one by one, so that a sign of life gets
+//! through between them over a slow line. Holds one message of its caller at a time and a bounded
+//! number of answers. Knows nothing of what the messages say.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::MESSAGE_BYTES_MAX;
 use crate::websocket::{
-    CloseCode, Event, Masking, Receiver, Role, Violation, frame, write_close, write_frame,
+    CloseCode, Event, Masking, Receiver, Role, Violation, frame, frame::HEAD_BYTES_MAX,
+    write_close, write_frame,
 };
 
-/// A gateway that says nothing for this long is pinged.
-const PING_AFTER: Duration = Duration::from_secs(15);
+/// A gateway that says nothing for this long, or is not listened to, is pinged: three times before
+/// it takes this side for gone.
+const PING_AFTER: Duration = Duration::from_secs(5);
 /// One that says nothing for this long, or takes nothing, is gone.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// How long the other side has to answer a Close frame.
 pub(super) const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of answers that wait before no more is read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// A larger buffer is given back when it is empty.
-const KEPT_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a fragment.
+const FRAGMENT_BYTES_MAX: usize = 64 << 10;
 /// Random bytes that are drawn at once.
 const RANDOM_BYTES: usize = 1024;
 
@@ -98,16 +104,40 @@ impl Masks {
 #[derive(Debug)]
 struct Output {
     masks: Masks,
+    /// Frames.
     bytes: Vec<u8>,
     /// Of `bytes`.
     written: usize,
-    /// Of `bytes` those that answer what was read.
+    /// Not in frames yet; of the first so many bytes are.
+    messages: VecDeque<Vec<u8>>,
+    framed: usize,
+    /// The Close frame that follows the messages.
+    close: Option<(CloseCode, &'static str)>,
+    /// Bytes of answers since all was written.
     answer_bytes: usize,
     /// When something was written last, or began to wait.
     moved_at: Instant,
 }
 
 impl Output {
+    fn new(now: Instant) -> Self {
+        Self {
+            masks: Masks::new(),
+            bytes: Vec::new(),
+            written: 0,
+            messages: VecDeque::new(),
+            framed: 0,
+            close: None,
+            answer_bytes: 0,
+            moved_at: now,
+        }
+    }
+
+    fn pending(&self) -> &[u8] {
+        &self.bytes[self.written..]
+    }
+
+    /// Adds frames.
     fn add(&mut self, now: Instant, write: impl FnOnce(&mut Vec<u8>, Masking)) {
         if self.pending().is_empty() {
             self.moved_at = now;
@@ -117,31 +147,69 @@ impl Output {
         }
     }
 
-    fn answer(&mut self, opcode: u8, payload: &[u8], now: Instant) {
-        let before = self.bytes.len();
-        self.add(now, |bytes, masking| {
-            write_frame(bytes, opcode, payload, masking);
-        });
-        self.answer_bytes += self.bytes.len() - before;
-    }
-
-    fn pending(&self) -> &[u8] {
-        &self.bytes[self.written..]
+    fn push(&mut self, message: Vec<u8>, now: Instant) {
+        self.messages.push_back(message);
+        if self.pending().is_empty() {
+            self.frame_more(now);
+        }
     }
 
     fn wrote(&mut self, count: usize, now: Instant) {
         self.written += count;
         self.moved_at = now;
-        if self.written < self.bytes.len() {
-            return;
-        }
-        self.written = 0;
-        self.answer_bytes = 0;
-        if self.bytes.capacity() > KEPT_BYTES_MAX {
-            self.bytes = Vec::new();
-        } else {
+        if self.written == self.bytes.len() {
+            self.written = 0;
             self.bytes.clear();
+            self.frame_more(now);
+            if self.bytes.is_empty() {
+                self.answer_bytes = 0;
+            }
         }
+    }
+
+    /// Puts the next fragment in a frame, or what follows the messages.
+    fn frame_more(&mut self, now: Instant) {
+        let Some(message) = self.messages.pop_front() else {
+            if let Some((code, reason)) = self.close.take() {
+                self.add(now, |bytes, masking| {
+                    write_close(bytes, Some((code, reason)), masking);
+                });
+            }
+            return;
+        };
+        let start = self.framed;
+        let end = message.len().min(start + FRAGMENT_BYTES_MAX);
+        let is_last = end == message.len();
+        self.add(now, |bytes, masking| {
+            let opcode = if start == 0 {
+                frame::TEXT
+            } else {
+                frame::CONTINUATION
+            };
+            let at = bytes.len();
+            write_frame(bytes, opcode, &message[start..end], masking);
+            if !is_last {
+                bytes[at] &= !frame::FIN;
+            }
+        });
+        if is_last {
+            self.framed = 0;
+        } else {
+            self.framed = end;
+            self.messages.push_front(message);
+        }
+    }
+
+    /// Whether nothing is left.
+    fn is_empty(&self) -> bool {
+        self.pending().is_empty() && self.messages.is_empty() && self.close.is_none()
+    }
+
+    /// Forgets what is not in frames: nobody will read it.
+    fn abandon(&mut self) {
+        self.messages.clear();
+        self.framed = 0;
+        self.close = None;
     }
 }
 
@@ -152,6 +220,8 @@ pub(super) struct Channel {
     output: Output,
     state: State,
     heard_at: Instant,
+    /// When this side did not listen last, which is no silence of the other.
+    deaf_at: Instant,
     pinged_at: Instant,
 }
 
@@ -160,15 +230,10 @@ impl Channel {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             receiver: Receiver::new(Role::Client, MESSAGE_BYTES_MAX),
-            output: Output {
-                masks: Masks::new(),
-                bytes: Vec::new(),
-                written: 0,
-                answer_bytes: 0,
-                moved_at: now,
-            },
+            output: Output::new(now),
             state: State::Open,
             heard_at: now,
+            deaf_at: now,
             pinged_at: now,
         }
     }
@@ -189,12 +254,16 @@ impl Channel {
             }
             Ok((taken, Some(Event::Ping(payload)))) => {
                 if is_open {
-                    self.output.answer(frame::PONG, payload, now);
+                    self.output.answer_bytes += payload.len() + HEAD_BYTES_MAX;
+                    self.output.add(now, |bytes, masking| {
+                        write_frame(bytes, frame::PONG, payload, masking);
+                    });
                 }
                 (taken, None)
             }
             Ok((taken, Some(Event::Close(why)))) => {
                 let code = why.map(|(code, _)| code);
+                self.output.abandon();
                 if is_open {
                     let echoed = code.map(|code| (CloseCode(code), ""));
                     self.output.add(now, |bytes, masking| {
@@ -206,11 +275,15 @@ impl Channel {
             }
             Ok((taken, Some(Event::Binary(_)))) => {
                 let violation = Violation::Protocol("a message that is no text");
-                self.state.close(&mut self.output, CloseCode::UNSUPPORTED, "", now);
+                self.output.abandon();
+                self.state
+                    .close(&mut self.output, CloseCode::UNSUPPORTED, "", now);
                 (taken, Some(Heard::Broken(violation)))
             }
             Err(violation) => {
-                self.state.close(&mut self.output, violation.code(), "", now);
+                self.output.abandon();
+                self.state
+                    .close(&mut self.output, violation.code(), "", now);
                 // The rest of the input means nothing any more.
                 self.state = State::Closed;
                 (input.len(), Some(Heard::Broken(violation)))
@@ -223,29 +296,26 @@ impl Channel {
         self.output.answer_bytes < ANSWER_BYTES_MAX
     }
 
-    /// Nothing was read because this side did not want to, which is no silence of the other.
-    pub(super) fn was_not_listening(&mut self, now: Instant) {
-        self.heard_at = now;
+    /// Nothing is read because this side does not want to.
+    pub(super) fn is_not_listening(&mut self, now: Instant) {
+        self.deaf_at = now;
     }
 
     /// Says a message. Dropped after a Close frame.
-    pub(super) fn send(&mut self, message: &[u8], now: Instant) {
+    pub(super) fn send(&mut self, message: Vec<u8>, now: Instant) {
         if self.state == State::Open {
-            self.output.add(now, |bytes, masking| {
-                write_frame(bytes, frame::TEXT, message, masking);
-            });
+            self.output.push(message, now);
         }
     }
 
     /// Says a message that answers what was just read.
-    pub(super) fn answer(&mut self, message: &[u8], now: Instant) {
-        if self.state == State::Open {
-            self.output.answer(frame::TEXT, message, now);
-        }
+    pub(super) fn answer(&mut self, message: Vec<u8>, now: Instant) {
+        self.output.answer_bytes += message.len() + HEAD_BYTES_MAX;
+        self.send(message, now);
     }
 
-    /// Says a Close frame, unless one was said.
-    pub(super) fn close(&mut self, code: CloseCode, reason: &str, now: Instant) {
+    /// Says a Close frame after all messages, unless one was said.
+    pub(super) fn close(&mut self, code: CloseCode, reason: &'static str, now: Instant) {
         self.state.close(&mut self.output, code, reason, now);
     }
 
@@ -266,7 +336,7 @@ impl Channel {
 
     /// Whether all is said by both sides.
     pub(super) fn is_done(&self) -> bool {
-        self.state == State::Closed && self.pending().is_empty()
+        self.state == State::Closed && self.output.is_empty()
     }
 
     /// Does what is due; why the connection is to be given up.
@@ -280,7 +350,7 @@ impl Channel {
         match self.state {
             State::Closed => None,
             State::Closing(until) => (now >= until).then_some(Lost::Unclosed),
-            State::Open if now >= self.heard_at + SILENCE_MAX => Some(Lost::Silent),
+            State::Open if now >= self.silent_at() => Some(Lost::Silent),
             State::Open => {
                 if now >= self.next_ping() {
                     self.output.add(now, |bytes, masking| {
@@ -299,7 +369,7 @@ impl Channel {
         let due = match self.state {
             State::Closed => return stuck,
             State::Closing(until) => until,
-            State::Open => self.next_ping().min(self.heard_at + SILENCE_MAX),
+            State::Open => self.next_ping().min(self.silent_at()),
         };
         if self.pending().is_empty() {
             due
@@ -308,18 +378,23 @@ impl Channel {
         }
     }
 
+    fn silent_at(&self) -> Instant {
+        self.heard_at.max(self.deaf_at) + SILENCE_MAX
+    }
+
     fn next_ping(&self) -> Instant {
         self.heard_at.max(self.pinged_at) + PING_AFTER
     }
 }
 
 impl State {
-    /// Open -> Closing, with the Close frame.
-    fn close(&mut self, output: &mut Output, code: CloseCode, reason: &str, now: Instant) {
+    /// Open -> Closing, with a Close frame behind the messages.
+    fn close(&mut self, output: &mut Output, code: CloseCode, reason: &'static str, now: Instant) {
         if *self == Self::Open {
-            output.add(now, |bytes, masking| {
-                write_close(bytes, Some((code, reason)), masking);
-            });
+            output.close = Some((code, reason));
+            if output.messages.is_empty() {
+                output.frame_more(now);
+            }
             *self = Self::Closing(now + CLOSE_PATIENCE);
         }
     }

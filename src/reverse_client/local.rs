@@ -53,7 +53,7 @@ pub(super) struct StartFault {
 
 /// A running server. Dropping it ends it.
 pub(super) struct Local {
-    /// What it is told; closed when the server is to end.
+    /// What it is told; to be dropped when it is to end, and closed when it has ended by itself.
     pub(super) input: mpsc::Sender<Letter>,
     /// What it says; ends when it does.
     pub(super) said: mpsc::Receiver<Said>,
@@ -73,19 +73,16 @@ impl Local {
             LocalServer::Command(words) => tokio::spawn(child::start(words, letters, sender)?),
             LocalServer::Http { url, headers } => {
                 let server = http::Http::reach(url, headers, tls.clone(), sender).await?;
-                tokio::spawn(posted::run(posted::Server::Http(server), letters))
+                let server = posted::Server::Http(Box::new(server));
+                tokio::spawn(posted::run(server, None, letters))
             }
             LocalServer::Sse { url, headers } => {
                 let (server, lines) = sse::Sse::open(url, headers, tls.clone(), sender).await?;
-                tokio::spawn(posted::run(posted::Server::Sse(server, lines), letters))
+                let server = posted::Server::Sse(server);
+                tokio::spawn(posted::run(server, Some(lines), letters))
             }
         };
         Ok(Self { input, said, task })
-    }
-
-    /// Whether it has ended by itself.
-    pub(super) fn has_ended(&self) -> bool {
-        self.task.is_finished()
     }
 
     /// Ends it, and says how it ended.

@@ -104,6 +104,9 @@ fn text(ended: &Ended) -> String {
     match ended {
         Ended::Unopened(fault) => unopened(*fault),
         Ended::Closed(Some(1001)) => "the gateway is going away".to_owned(),
+        Ended::Closed(Some(1009)) => {
+            "a message was longer than the gateway takes (1009)".to_owned()
+        }
         Ended::Closed(Some(code)) => format!("the gateway closed the connection with code {code}"),
         Ended::Closed(None) => "the gateway closed the connection".to_owned(),
         Ended::Broken(violation) => format!("the gateway broke the protocol: {violation}"),
@@ -121,9 +124,7 @@ fn text(ended: &Ended) -> String {
 
 fn unopened(fault: OpenFault) -> String {
     match fault {
-        OpenFault::Dial(DialFault::NoAddress) => {
-            "the gateway's name has no address".to_owned()
-        }
+        OpenFault::Dial(DialFault::NoAddress) => "the gateway's name has no address".to_owned(),
         OpenFault::Dial(DialFault::Connect) => "the gateway cannot be connected to".to_owned(),
         OpenFault::Dial(DialFault::Tls) => {
             "no TLS session with the gateway; is its certificate of an authority that is trusted \
@@ -131,8 +132,9 @@ fn unopened(fault: OpenFault) -> String {
                 .to_owned()
         }
         OpenFault::Late => "the gateway did not answer in time".to_owned(),
-        OpenFault::NoWebSocket => "the gateway answered with something else than a WebSocket"
-            .to_owned(),
+        OpenFault::NoWebSocket => {
+            "the gateway answered with something else than a WebSocket".to_owned()
+        }
         OpenFault::NoRandom => "the system has no random numbers".to_owned(),
         OpenFault::Refused(401, _) => "the gateway does not accept the token (401)".to_owned(),
         OpenFault::Refused(403, _) => {
@@ -203,7 +205,7 @@ mod tests {
     #[test]
     fn retry_after_is_heeded_within_bounds() {
         let now = Instant::now();
-        let mut next = |after| {
+        let next = |after| {
             let ended = refused(503, after);
             pause(Retry::default().next(&ended, Duration::ZERO, false, now, 0))
         };

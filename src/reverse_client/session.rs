@@ -27,8 +27,6 @@ const LOCAL_PATIENCE: Duration = Duration::from_secs(30);
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
-/// RFC 6455 section 7.4.1: this side met something that keeps it from going on.
-const INTERNAL: CloseCode = CloseCode(1011);
 
 /// Said to the operator, once for each connection.
 const IGNORED: &str =
@@ -122,10 +120,7 @@ pub(super) async fn run(
 }
 
 /// Writes some of what is pending, or has all that was written go out.
-async fn write(
-    writer: &mut WriteHalf<Box<dyn Stream>>,
-    pending: &[u8],
-) -> std::io::Result<usize> {
+async fn write(writer: &mut WriteHalf<Box<dyn Stream>>, pending: &[u8]) -> std::io::Result<usize> {
     if pending.is_empty() {
         writer.flush().await.map(|()| 0)
     } else {
@@ -143,15 +138,16 @@ impl Session {
                 None => {}
                 Some(Heard::Message(text)) => {
                     let message = text.as_bytes();
-                    match self.calls.from_gateway(message, now) {
+                    match self.calls.hear_gateway(message, now) {
                         FromGateway::Pass(kind) => {
                             let message = message.to_vec();
                             self.waiting = Some((Letter { message, kind }, now));
                         }
-                        FromGateway::Answer(error) => self.channel.answer(&error, now),
+                        FromGateway::Answer(error) => self.channel.answer(error, now),
                         FromGateway::Malformed => {
                             self.ended = Some(Ended::Malformed);
-                            self.channel.close(CloseCode::POLICY, "no JSON-RPC message", now);
+                            self.channel
+                                .close(CloseCode::POLICY, "no JSON-RPC message", now);
                         }
                     }
                 }
@@ -178,10 +174,10 @@ impl Session {
     /// Does what is due; why the connection is to be given up.
     fn look_at_time(&mut self, now: Instant) -> Option<Lost> {
         if !self.may_read() {
-            self.channel.was_not_listening(now);
+            self.channel.is_not_listening(now);
         }
         for error in self.calls.expire(now) {
-            self.channel.send(&error, now);
+            self.channel.send(error, now);
         }
         if let Some((_, since)) = self.waiting
             && now >= since + LOCAL_PATIENCE
@@ -205,14 +201,14 @@ impl Session {
     fn hear_local(&mut self, said: Option<Said>) -> bool {
         let now = Instant::now();
         match said {
-            Some(Said::Message(message)) => match self.calls.from_local(&message) {
-                FromLocal::Pass => self.channel.send(&message, now),
+            Some(Said::Message(message)) => match self.calls.hear_local(&message) {
+                FromLocal::Pass => self.channel.send(message, now),
                 FromLocal::Stray => {}
                 FromLocal::Malformed => return false,
             },
             Some(Said::Failed(id, why)) => {
                 if let Some(error) = self.calls.fail(&id, &why) {
-                    self.channel.send(&error, now);
+                    self.channel.send(error, now);
                 }
             }
             None => self.give_up(None, now),
@@ -223,7 +219,8 @@ impl Session {
     /// The local server is of no use any more.
     fn give_up(&mut self, how: Option<String>, now: Instant) {
         self.fail_calls("the local server has ended", now);
-        self.channel.close(INTERNAL, "the local server has ended", now);
+        self.channel
+            .close(CloseCode::INTERNAL, "the local server has ended", now);
         self.ended.get_or_insert(Ended::Local(how));
     }
 
@@ -238,7 +235,7 @@ impl Session {
     fn fail_calls(&mut self, why: &str, now: Instant) {
         self.waiting = None;
         for error in self.calls.fail_all(why) {
-            self.channel.send(&error, now);
+            self.channel.send(error, now);
         }
     }
 

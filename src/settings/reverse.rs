@@ -251,9 +251,7 @@ impl ReverseSettings {
         };
         let server = match (&arguments.http, &arguments.sse) {
             (Some(text), _) => local("--http", text).map(|url| LocalServer::Http { url, headers }),
-            (None, Some(text)) => {
-                local("--sse", text).map(|url| LocalServer::Sse { url, headers })
-            }
+            (None, Some(text)) => local("--sse", text).map(|url| LocalServer::Sse { url, headers }),
             (None, None) => Some(LocalServer::Command(arguments.command)),
         };
         match (to, token, server) {

@@ -132,16 +132,28 @@ fn a_command_line_that_cannot_be_used_ends_with_2() {
         ("--to wss://gw -- x", "no token"),
         ("--to http://gw --token t -- x", "--to"),
         ("--to wss://gw --token t", "required"),
-        ("--to wss://gw --token t --ca /nonexistent -- x", "/nonexistent"),
+        (
+            "--to wss://gw --token t --ca /nonexistent -- x",
+            "/nonexistent",
+        ),
     ] {
         let words: Vec<&str> = std::iter::once("reverse").chain(line.split(' ')).collect();
         let finished = run(&home, &words, "");
         assert_eq!(finished.code, 2, "{line}: {}", finished.stderr);
-        assert!(finished.stderr.contains(reason), "{line}: {}", finished.stderr);
+        assert!(
+            finished.stderr.contains(reason),
+            "{line}: {}",
+            finished.stderr
+        );
     }
     let help = run(&home, &["reverse", "--help"], "");
     assert_eq!(help.code, 0);
-    for word in ["--token-file", "SHARDGATE_REVERSE_TOKEN", "Examples:", "-- npx"] {
+    for word in [
+        "--token-file",
+        "SHARDGATE_REVERSE_TOKEN",
+        "Examples:",
+        "-- npx",
+    ] {
         assert!(help.stdout.contains(word), "{word}");
     }
 }

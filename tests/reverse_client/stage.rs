@@ -104,8 +104,7 @@ impl Knock {
     }
 
     pub(crate) fn refuse(mut self, status: u16, headers: &str) {
-        let answer =
-            format!("HTTP/1.1 {status} Refused\r\n{headers}content-length: 0\r\n\r\n");
+        let answer = format!("HTTP/1.1 {status} Refused\r\n{headers}content-length: 0\r\n\r\n");
         self.connection.send(answer);
     }
 
@@ -175,21 +174,22 @@ impl Socket {
         }
     }
 
-    /// The next message, which must be one.
+    /// The next message, which must be one; pings are answered.
     #[track_caller]
     pub(crate) fn message(&mut self) -> Value {
-        match self.hear() {
-            Heard::Message(message) => message,
-            other => panic!("no message: {other:?}"),
+        loop {
+            match self.hear() {
+                Heard::Message(message) => return message,
+                Heard::Ping => self.send_frame(frame::PONG, b""),
+                other => panic!("no message: {other:?}"),
+            }
         }
     }
 
     /// Sends a request; its id.
     pub(crate) fn ask(&mut self, method: &str, params: Value) -> u64 {
         self.id += 1;
-        self.say(
-            &json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params}),
-        );
+        self.say(&json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params}));
         self.id
     }
 

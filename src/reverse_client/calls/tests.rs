@@ -20,7 +20,7 @@ fn text(bytes: &[u8]) -> &str {
 fn messages_of_the_gateway_are_told_apart() {
     let mut calls = Calls::default();
     let now = Instant::now();
-    let mut kind = |message: &[u8]| calls.from_gateway(message, now);
+    let mut kind = |message: &[u8]| calls.hear_gateway(message, now);
     let pass = FromGateway::Pass;
     assert_eq!(
         kind(&request("0", "initialize")),
@@ -34,7 +34,10 @@ fn messages_of_the_gateway_are_told_apart() {
         format!(r#"{{"jsonrpc":"2.0","method":"notifications/{method}","params":{params}}}"#)
             .into_bytes()
     };
-    assert_eq!(kind(&notification("initialized", "{}")), pass(Kind::Initialized));
+    assert_eq!(
+        kind(&notification("initialized", "{}")),
+        pass(Kind::Initialized)
+    );
     assert_eq!(kind(&notification("progress", "{}")), pass(Kind::Other));
     assert_eq!(kind(&answer("7")), pass(Kind::Other));
     // Another spelling of the same id; then it is no call's any more.
@@ -59,15 +62,18 @@ fn messages_of_the_gateway_are_told_apart() {
 fn an_answer_passes_once_and_only_to_a_call() {
     let mut calls = Calls::default();
     let now = Instant::now();
-    calls.from_gateway(&request("\"é\"", "a"), now);
-    assert_eq!(calls.from_local(&answer("1")), FromLocal::Stray);
+    calls.hear_gateway(&request("\"é\"", "a"), now);
+    assert_eq!(calls.hear_local(&answer("1")), FromLocal::Stray);
     // As other programs spell it.
-    assert_eq!(calls.from_local(&answer("\"\\u00e9\"")), FromLocal::Pass);
-    assert_eq!(calls.from_local(&answer("\"é\"")), FromLocal::Stray);
-    assert_eq!(calls.from_local(&request("\"é\"", "sampling")), FromLocal::Pass);
-    assert_eq!(calls.from_local(br#"{"method":"n"}"#), FromLocal::Pass);
+    assert_eq!(calls.hear_local(&answer("\"\\u00e9\"")), FromLocal::Pass);
+    assert_eq!(calls.hear_local(&answer("\"é\"")), FromLocal::Stray);
+    assert_eq!(
+        calls.hear_local(&request("\"é\"", "sampling")),
+        FromLocal::Pass
+    );
+    assert_eq!(calls.hear_local(br#"{"method":"n"}"#), FromLocal::Pass);
     for bad in [&b"hello"[..], b"{\"result\":\xff}", b"{}", b"[1]"] {
-        assert_eq!(calls.from_local(bad), FromLocal::Malformed);
+        assert_eq!(calls.hear_local(bad), FromLocal::Malformed);
     }
 }
 
@@ -75,7 +81,7 @@ fn an_answer_passes_once_and_only_to_a_call() {
 fn a_failed_call_is_answered_with_its_own_id() {
     let mut calls = Calls::default();
     let now = Instant::now();
-    calls.from_gateway(&request(r#""a\"\n""#, "x"), now);
+    calls.hear_gateway(&request(r#""a\"\n""#, "x"), now);
     let error = calls.fail(&call_id(br#""a\"\n""#), "the \"why\"").unwrap();
     assert_eq!(
         text(&error),
@@ -89,15 +95,15 @@ fn calls_are_bounded_in_number_and_time() {
     let mut calls = Calls::default();
     let now = Instant::now();
     for id in 0..CALLS_MAX {
-        let passed = calls.from_gateway(&request(&id.to_string(), "x"), now);
+        let passed = calls.hear_gateway(&request(&id.to_string(), "x"), now);
         assert!(matches!(passed, FromGateway::Pass(Kind::Call(_))));
     }
-    let refused = calls.from_gateway(&request("\"more\"", "x"), now);
+    let refused = calls.hear_gateway(&request("\"more\"", "x"), now);
     let FromGateway::Answer(error) = refused else {
         panic!("{refused:?}");
     };
     assert!(text(&error).contains(r#""id":"more","error":{"code":-32603"#));
-    assert_eq!(calls.from_local(&answer("0")), FromLocal::Pass);
+    assert_eq!(calls.hear_local(&answer("0")), FromLocal::Pass);
     assert_eq!(calls.expire(now + CALL_TIME_MAX / 2), [[0; 0]; 0]);
     let late = calls.expire(now + CALL_TIME_MAX);
     assert_eq!(late.len(), CALLS_MAX - 1);
@@ -110,12 +116,12 @@ fn an_id_that_is_used_again_has_its_own_time() {
     let mut calls = Calls::default();
     let now = Instant::now();
     for step in 0..10_000 {
-        calls.from_gateway(&request("1", "x"), now + Duration::from_secs(step));
-        assert_eq!(calls.from_local(&answer("1")), FromLocal::Pass);
+        calls.hear_gateway(&request("1", "x"), now + Duration::from_secs(step));
+        assert_eq!(calls.hear_local(&answer("1")), FromLocal::Pass);
     }
     assert!(calls.order.len() <= 2 * CALLS_MAX + 1);
     let again = now + Duration::from_secs(10_000);
-    calls.from_gateway(&request("1", "x"), again);
+    calls.hear_gateway(&request("1", "x"), again);
     assert_eq!(calls.next_due(), Some(again + CALL_TIME_MAX));
     assert_eq!(calls.expire(now + CALL_TIME_MAX), [[0; 0]; 0]);
 }
@@ -154,18 +160,18 @@ proptest! {
             match step {
                 Step::Call(id) if open.contains_key(&id) => {}
                 Step::Call(id) => {
-                    calls.from_gateway(&request(&id.to_string(), "x"), now);
+                    calls.hear_gateway(&request(&id.to_string(), "x"), now);
                     open.insert(id, now);
                 }
                 Step::Answer(id) => {
-                    let passed = calls.from_local(&answer(&id.to_string())) == FromLocal::Pass;
+                    let passed = calls.hear_local(&answer(&id.to_string())) == FromLocal::Pass;
                     prop_assert_eq!(passed, open.remove(&id).is_some());
                 }
                 Step::Cancel(id) => {
                     let message = format!(
                         r#"{{"method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
                     );
-                    let kind = calls.from_gateway(message.as_bytes(), now);
+                    let kind = calls.hear_gateway(message.as_bytes(), now);
                     let was_open = matches!(kind, FromGateway::Pass(Kind::Cancelled(_)));
                     prop_assert_eq!(was_open, open.remove(&id).is_some());
                 }

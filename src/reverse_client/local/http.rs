@@ -105,7 +105,12 @@ impl Http {
     }
 
     /// Posts a call and hands on all that comes of it, its answer last.
-    pub(super) async fn call(&self, id: &[u8], message: Bytes, is_first: bool) -> Result<(), Fault> {
+    pub(super) async fn call(
+        &self,
+        id: &[u8],
+        message: Bytes,
+        is_first: bool,
+    ) -> Result<(), Fault> {
         let calling = self.call_now(id, message, is_first);
         timeout(CALL_TIME_MAX, calling)
             .await
@@ -186,7 +191,9 @@ impl Http {
                 0
             };
             if cursor.last_id.is_none() || empty_count > RESUMED_MAX {
-                return Err(Fault::Message("ended its stream without an answer".to_owned()));
+                return Err(Fault::Message(
+                    "ended its stream without an answer".to_owned(),
+                ));
             }
             sleep(cursor.pause()).await;
             let (again, body) = self.stream(&cursor).await?;
@@ -361,7 +368,9 @@ impl Http {
 fn is_answer(message: &[u8], id: &[u8]) -> bool {
     scan_reply(message).is_ok_and(|scan| {
         matches!(scan.kind, ReplyKind::Result | ReplyKind::Error)
-            && scan.id.is_some_and(|span| *call_id(span.slice(message)) == *id)
+            && scan
+                .id
+                .is_some_and(|span| *call_id(span.slice(message)) == *id)
     })
 }
 

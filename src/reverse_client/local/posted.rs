@@ -21,12 +21,12 @@ const UNIT: usize = 1 << 10;
 /// Messages that wait behind one that is no call.
 const LANE_MAX: usize = 2;
 
-/// The server.
+/// What is posted to.
 pub(super) enum Server {
     /// Streamable HTTP.
-    Http(Http),
-    /// HTTP+SSE, and what its stream brings.
-    Sse(Sse, mpsc::Receiver<Vec<u8>>),
+    Http(Box<Http>),
+    /// HTTP+SSE.
+    Sse(Sse),
 }
 
 /// What did not work.
@@ -36,12 +36,6 @@ pub(super) enum Fault {
     Message(String),
     /// The server is gone, or has forgotten us.
     Gone(String),
-}
-
-/// What is posted to.
-enum Way {
-    Http(Http),
-    Sse(Sse),
 }
 
 /// A task that has ended.
@@ -60,19 +54,21 @@ impl Done {
     }
 }
 
-/// Carries messages until the letters end or the server is gone; gives how it ended.
-pub(super) async fn run(server: Server, mut letters: mpsc::Receiver<Letter>) -> String {
+/// Carries messages until the letters end or the server is gone; gives how it ended. `stream` is
+/// what an HTTP+SSE server says.
+pub(super) async fn run(
+    server: Server,
+    stream: Option<mpsc::Receiver<Vec<u8>>>,
+    mut letters: mpsc::Receiver<Letter>,
+) -> String {
+    let server = Arc::new(server);
     let mut tasks = JoinSet::new();
-    let way = match server {
-        Server::Http(http) => Arc::new(Way::Http(http)),
-        Server::Sse(sse, lines) => {
-            tasks.spawn(hear(lines, sse.said.clone()));
-            Arc::new(Way::Sse(sse))
-        }
-    };
+    if let (Server::Sse(sse), Some(lines)) = (&*server, stream) {
+        tasks.spawn(hear(lines, sse.said.clone()));
+    }
     let (lane, waiting) = mpsc::channel(LANE_MAX);
-    tasks.spawn(follow(way.clone(), waiting));
-    tasks.spawn(listen(way.clone()));
+    tasks.spawn(follow(server.clone(), waiting));
+    tasks.spawn(listen(server.clone()));
     let budget = Arc::new(Semaphore::new(BUDGET_UNITS as usize));
     let mut calls: HashMap<CallId, AbortHandle> = HashMap::new();
     let how = loop {
@@ -85,7 +81,7 @@ pub(super) async fn run(server: Server, mut letters: mpsc::Receiver<Letter>) -> 
                 match kind {
                     Kind::Call(ref id) | Kind::Initialize(ref id) => {
                         let is_first = matches!(kind, Kind::Initialize(_));
-                        let calling = call(way.clone(), id.clone(), message, is_first);
+                        let calling = call(server.clone(), id.clone(), message, is_first);
                         calls.insert(id.clone(), tasks.spawn(calling));
                     }
                     Kind::Cancelled(ref id) => {
@@ -111,7 +107,7 @@ pub(super) async fn run(server: Server, mut letters: mpsc::Receiver<Letter>) -> 
         }
     };
     tasks.shutdown().await;
-    if let Way::Http(http) = &*way {
+    if let Server::Http(http) = &*server {
         http.end().await;
     }
     how
@@ -140,10 +136,10 @@ async fn charge(message: Vec<u8>, budget: &Arc<Semaphore>) -> Bytes {
 }
 
 /// One call, to its answer.
-async fn call(way: Arc<Way>, id: CallId, message: Bytes, is_first: bool) -> Done {
-    let (outcome, said) = match &*way {
-        Way::Http(http) => (http.call(&id, message, is_first).await, &http.said),
-        Way::Sse(sse) => (sse.post(message).await, &sse.said),
+async fn call(server: Arc<Server>, id: CallId, message: Bytes, is_first: bool) -> Done {
+    let (outcome, said) = match &*server {
+        Server::Http(http) => (http.call(&id, message, is_first).await, &http.said),
+        Server::Sse(sse) => (sse.post(message).await, &sse.said),
     };
     let (failed, gone) = match outcome {
         Ok(()) => (None, None),
@@ -163,13 +159,13 @@ async fn call(way: Arc<Way>, id: CallId, message: Bytes, is_first: bool) -> Done
 
 /// Posts what is no call, in order.
 async fn follow(
-    way: Arc<Way>,
+    server: Arc<Server>,
     mut waiting: mpsc::Receiver<(Bytes, Kind, Option<AbortHandle>)>,
 ) -> Done {
     while let Some((message, kind, given_up)) = waiting.recv().await {
-        let outcome = match &*way {
-            Way::Http(http) => http.tell(message, kind == Kind::Initialized).await,
-            Way::Sse(sse) => sse.post(message).await,
+        let outcome = match &*server {
+            Server::Http(http) => http.tell(message, kind == Kind::Initialized).await,
+            Server::Sse(sse) => sse.post(message).await,
         };
         if let Some(call) = given_up {
             call.abort();
@@ -182,10 +178,10 @@ async fn follow(
 }
 
 /// Reads the stream that is no call's, where there is one.
-async fn listen(way: Arc<Way>) -> Done {
-    let gone = match &*way {
-        Way::Http(http) => http.listen().await.err(),
-        Way::Sse(_) => None,
+async fn listen(server: Arc<Server>) -> Done {
+    let gone = match &*server {
+        Server::Http(http) => http.listen().await.err(),
+        Server::Sse(_) => None,
     };
     Done { call: None, gone }
 }

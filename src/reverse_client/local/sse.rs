@@ -56,12 +56,11 @@ impl Sse {
         match self.remote.post(message, HeaderMap::new()).await {
             Ok(()) => Ok(()),
             Err(PostFault::Status(404 | 410)) => Err(Fault::Gone("has forgotten us".to_owned())),
-            Err(PostFault::Status(status)) => {
-                Err(Fault::Message(format!("answered with HTTP status {status}")))
-            }
+            Err(PostFault::Status(status)) => Err(Fault::Message(format!(
+                "answered with HTTP status {status}"
+            ))),
             Err(PostFault::Late) => Err(Fault::Message("did not take it in time".to_owned())),
             Err(PostFault::Unreachable) => Err(Fault::Gone("cannot be reached".to_owned())),
         }
     }
 }
-
