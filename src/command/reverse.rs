@@ -1,10 +1,11 @@
 //! `shardgate reverse`: puts a local MCP server behind a gateway.
 
-use std::{process::ExitCode, sync::Arc};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
+    time::Instant,
 };
 
 use crate::{
@@ -13,6 +14,9 @@ use crate::{
     settings::{Environment, ReverseArguments, ReverseSettings},
     tls::{self, Roots},
 };
+
+/// Signals so soon after the first are the same wish: `timeout` signals a process and its group.
+const ONE_STOP: Duration = Duration::from_millis(500);
 
 /// Stays connected until told to stop. 0: in order; 1: another attempt would be useless, or a
 /// second signal came; 2: the command line cannot be used.
@@ -57,9 +61,15 @@ async fn stay(settings: &ReverseSettings, tls: Arc<rustls::ClientConfig>) -> Exi
     tell("stopping");
     // The client holds the other end.
     let _ = stop.send(true);
+    let again = async {
+        let first = Instant::now();
+        while first.elapsed() < ONE_STOP {
+            either(&mut terminate, &mut interrupt).await;
+        }
+    };
     tokio::select! {
         outcome = client => ended(outcome),
-        () = either(&mut terminate, &mut interrupt) => fail("stopped at once"),
+        () = again => fail("stopped at once"),
     }
 }
 

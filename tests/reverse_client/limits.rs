@@ -113,9 +113,8 @@ fn a_child_that_does_not_read_slows_the_gateway_down() {
     let door = Door::open();
     let home = crate::process::Folder::new();
     let go = home.file("go");
-    // Reads nothing until the file is there, and then says that it reads.
-    let script =
-        format!("while [ ! -e {go} ]; do sleep 0.01; done; while read -r line; do :; done");
+    // Reads nothing until the file is there.
+    let script = format!("while [ ! -e {go} ]; do sleep 0.01; done; exec cat > /dev/null");
     let client = Client::start_in(home, &door.url(), &["--", "sh", "-c", &script]);
     let mut socket = door.enter();
     let before = resident(client.process.pid());
