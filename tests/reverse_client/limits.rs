@@ -28,13 +28,14 @@ fn peak(pid: u32) -> usize {
 
 /// Waits until the client seems to take no more. Were it wrong, less would be asked of it.
 fn until_full(pid: u32, more_than: usize) {
-    let mut last = 0;
+    let (mut last, mut still_count) = (0, 0);
     eventually("the client takes no more", || {
         let now = resident(pid);
         let is_still = now == last && now > more_than;
+        still_count = if is_still { still_count + 1 } else { 0 };
         last = now;
         std::thread::park_timeout(Duration::from_millis(50));
-        is_still.then_some(())
+        (still_count >= 20).then_some(())
     });
 }
 
@@ -98,12 +99,15 @@ fn a_gateway_that_does_not_read_slows_the_child_down() {
     let asked: Vec<u64> = (0..20)
         .map(|_| socket.ask_tool("long", json!({"bytes": 4 << 20})))
         .collect();
+    socket.ask_tool("complain", json!({"text": "the child has said it all"}));
     until_full(client.process.pid(), before + (4 << 20));
+    assert!(!client.process.stderr().contains("said it all"));
     for id in asked {
         let answer = socket.message();
         assert_eq!(answer["id"], id);
         assert_eq!(text_of(&answer).len(), 4 << 20);
     }
+    client.process.logged("the child has said it all");
     let peak = peak(client.process.pid());
     assert!(peak < before + (48 << 20), "{before} {peak}");
 }
