@@ -5,8 +5,8 @@
 //! local server of its own: a new child process, or a new session with an HTTP server. The server
 //! is there before the gateway is asked; who is connected can be called.
 //!
-//! [`channel`], [`calls`] and [`retry`] decide without I/O; [`session`] and [`local`] carry bytes.
-//! Runs on a Tokio runtime of its own and needs no shards.
+//! `channel`, `calls` and `retry` decide without I/O; `session` and `local` carry bytes. Runs on a
+//! Tokio runtime of its own and needs no shards.
 
 mod calls;
 mod channel;
