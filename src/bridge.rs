@@ -5,14 +5,14 @@
 //! first configuration names such a backend, so a gateway without one has neither port nor runtime.
 //! The port answers only who knows the secret of this process.
 
-mod backoff;
+pub(crate) mod backoff;
 pub mod child;
 mod endpoint;
 mod hub;
 mod ledger;
 mod outbox;
 mod peer;
-mod remote;
+pub(crate) mod remote;
 mod serve;
 
 use std::{
@@ -42,6 +42,8 @@ pub const SECRET_HEADER: &str = "shardgate-bridge-secret";
 pub const URL_HEADER: &str = "shardgate-bridge-url";
 /// No configured or passed header may begin so.
 pub const HEADER_PREFIX: &str = "shardgate-bridge-";
+/// Messages of an HTTP+SSE server that wait to be taken in.
+const EVENTS_MAX: usize = 64;
 /// What a request may be longer by than a client's: a name made longer, another id.
 const BODY_BYTES_MORE: usize = 64 << 10;
 /// A call that takes longer is answered with a stream, whatever the time for a first byte.
@@ -120,6 +122,7 @@ impl Bridge {
             connect: times.upstream_connect,
             first_byte: times.upstream_first_byte,
             event_bytes_max: limits.sse_event_bytes_max,
+            events_max: EVENTS_MAX,
         };
         let (orders, waiting) = mpsc::channel(2);
         let known = registry.clone();

@@ -2,6 +2,7 @@
 
 mod config;
 mod demo;
+mod reverse;
 mod serve;
 mod status;
 mod token;
@@ -37,6 +38,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Serve => serve::run(&flags, &environment, Purpose::Serve),
         Command::Connect => serve::run(&flags, &environment, Purpose::Connect),
         Command::Demo { once } => demo::run(flags, once),
+        Command::Reverse(arguments) => reverse::run(*arguments, &environment),
         Command::Status { admin, json } => status::run(admin, json, &flags, &environment),
         Command::Config { action } => config::run(action, &flags, &environment),
         Command::Token { action } => token::run(&action, &flags, &environment),

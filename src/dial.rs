@@ -1,6 +1,10 @@
-//! Client connections of the threads that run tokio: HTTP/1.1 over TCP or TLS.
+//! Client connections of the threads that run tokio: TCP or TLS, and HTTP/1.1 over either.
 //!
 //! Shards have their own ([`crate::upstream`]). Says nothing about time: who dials sets the limit.
+
+mod kept;
+
+pub use kept::{Kept, SendFault};
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -37,8 +41,12 @@ pub enum DialFault {
     Tls,
 }
 
-/// A new connection to where `url` is, by one of the addresses that `may_reach` allows: asked of
-/// what is connected to, not of what a name stood for a moment ago.
+/// What carries a connection's bytes.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// A new connection for HTTP to where `url` is; as [`open`].
 ///
 /// # Errors
 /// Why there is none.
@@ -47,6 +55,26 @@ pub async fn connect(
     tls: &Arc<rustls::ClientConfig>,
     may_reach: impl Fn(IpAddr) -> bool,
 ) -> Result<SendRequest<Full<Bytes>>, DialFault> {
+    let stream = open(url, tls, may_reach).await?;
+    let handshake = http1::handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = handshake.map_err(|_| DialFault::Connect)?;
+    // Ends when the sender and the last body are dropped; what fails is told by them.
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
+/// A new connection to where `url` is, by one of the addresses that `may_reach` allows: asked of
+/// what is connected to, not of what a name stood for a moment ago. TLS for `https` and `wss`.
+///
+/// # Errors
+/// Why there is none.
+pub async fn open(
+    url: &Url,
+    tls: &Arc<rustls::ClientConfig>,
+    may_reach: impl Fn(IpAddr) -> bool,
+) -> Result<Box<dyn Stream>, DialFault> {
     let host = url.host_str().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = url.port_or_known_default().unwrap_or_default();
@@ -63,8 +91,8 @@ pub async fn connect(
         .map_err(|_| DialFault::Connect)?;
     // Without it a message may wait for an acknowledgement; it arrives all the same.
     let _ = stream.set_nodelay(true);
-    if url.scheme() != "https" {
-        return handshake(stream).await;
+    if !matches!(url.scheme(), "https" | "wss") {
+        return Ok(Box::new(stream));
     }
     let name = ServerName::try_from(host.to_owned()).map_err(|_| DialFault::Tls)?;
     let connector = TlsConnector::from(tls.clone());
@@ -72,20 +100,7 @@ pub async fn connect(
         .connect(name, stream)
         .await
         .map_err(|_| DialFault::Tls)?;
-    handshake(stream).await
-}
-
-async fn handshake(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<SendRequest<Full<Bytes>>, DialFault> {
-    let (sender, connection) = http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|_| DialFault::Connect)?;
-    // Ends when the sender and the last body are dropped; what fails is told by them.
-    tokio::spawn(async move {
-        let _ = connection.await;
-    });
-    Ok(sender)
+    Ok(Box::new(stream))
 }
 
 /// A request for `url`, to be sent on a connection to where it is.

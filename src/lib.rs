@@ -14,7 +14,8 @@
 //! * [`upstream`]: a pooled connection to the backend, with deadlines
 //! * [`reply`]: the backend's bytes back to the client, ids translated in place
 //!
-//! Beside it, on the same shards: [`connection_gateway`], over [`websocket`].
+//! Beside it, on the same shards: [`connection_gateway`], over [`websocket`]. In a process of its
+//! own, on the other side of it: [`reverse_client`].
 //!
 //! Around it: [`settings`], [`prepare`], [`gateway`] (start and drain), [`control`] (the one thread
 //! off the request's path), [`dial`], [`admin`], [`telemetry`], [`supervisor`], [`log`],
@@ -48,6 +49,7 @@ pub mod redis_tool;
 pub mod refusal;
 pub mod reply;
 pub mod request;
+pub mod reverse_client;
 pub mod route;
 pub mod schema;
 pub mod session;

@@ -20,6 +20,7 @@ mod issuer;
 mod nearest;
 mod read;
 mod reader;
+mod reverse;
 mod secret;
 mod table;
 mod values;
@@ -36,6 +37,9 @@ pub use groups::{
     Access, Auth, ClientCertificate, FailMode, IoDriver, Limits, Listen, LogLevel, Otlp,
     OtlpProtocol, Protocols, Redis, RedisConnection, Shards, Store, StoreSource, Telemetry,
     Timeouts, TlsListen, Upstream, UpstreamMode,
+};
+pub use reverse::{
+    LocalServer, REVERSE_TOKEN_VARIABLE, ReverseArguments, ReverseSettings, TokenSource,
 };
 pub use secret::Secret;
 pub use table::{SETTINGS, Section, Setting, Shape};

@@ -1,22 +1,23 @@
-//! How soon a server that keeps ending is started again. Pure: time is given.
+//! How soon what keeps failing is tried again: a server is started, a gateway connected to. Pure:
+//! time is given.
 
 use std::time::{Duration, Instant};
 
-/// A server that lived at least this long did not fail by being started.
+/// What lived at least this long did not fail by being started.
 const STEADY: Duration = Duration::from_secs(10);
 /// First and longest pause; the first failure in a row costs none.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// The failures in a row of one server.
+/// The failures in a row of one server or connection.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     failures: u32,
     not_before: Option<Instant>,
 }
 
 impl Backoff {
     /// It could not be started, or ended by itself after `lived`.
-    pub(super) fn failed(&mut self, now: Instant, lived: Duration) {
+    pub(crate) fn failed(&mut self, now: Instant, lived: Duration) {
         self.failures = if lived >= STEADY {
             1
         } else {
@@ -31,8 +32,8 @@ impl Backoff {
         Some(pause.min(PAUSE.1))
     }
 
-    /// How long to wait before it is started.
-    pub(super) fn wait(&self, now: Instant) -> Duration {
+    /// How long to wait before the next attempt.
+    pub(crate) fn wait(&self, now: Instant) -> Duration {
         self.not_before
             .map_or(Duration::ZERO, |then| then.saturating_duration_since(now))
     }

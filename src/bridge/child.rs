@@ -2,9 +2,13 @@
 //!
 //! Knows nothing of MCP or HTTP. The child is the head of a process group of its own. It is asked
 //! to go by the end of its input, then by SIGTERM; what is left of the group is killed. Its
-//! standard error goes to the log, in lines of a bounded length and number.
+//! standard error goes to ours, or to the log in lines of a bounded length and number.
 
-use std::{process::Stdio, sync::Arc, time::Duration};
+use std::{
+    process::{ExitStatus, Stdio},
+    sync::Arc,
+    time::Duration,
+};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
@@ -18,7 +22,7 @@ use crate::{config::user_config::StdioServer, log};
 
 /// Time to go after the end of the input, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(1);
-/// Lines that wait in either direction.
+/// Lines that wait in either direction of a backend.
 const LINES_MAX: usize = 64;
 /// Bytes of a line of standard error that are logged.
 const LOGGED_BYTES_MAX: usize = 1000;
@@ -39,9 +43,25 @@ pub struct Child {
     _leash: oneshot::Sender<()>,
 }
 
-/// Starts a server. The lines of its standard output come through the receiver, which ends when it
-/// does; a longer line than `line_bytes_max` ends the child. `permit` is given back when the
-/// process is gone.
+/// What holds for a child while it runs.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    /// Its name in the log.
+    pub(crate) label: Arc<str>,
+    /// Bytes of a line of its standard output; a longer one ends it.
+    pub(crate) line_bytes_max: usize,
+    /// Lines that wait in either direction.
+    pub(crate) lines_max: usize,
+    /// Its standard error goes to the log, not to ours.
+    pub(crate) is_logged: bool,
+}
+
+/// Starts the server of a backend. The lines of its standard output come through the receiver,
+/// which ends when it does; a longer line than `line_bytes_max` ends the child. `permit` is given
+/// back when the process is gone.
+///
+/// # Errors
+/// Why the system did not start it.
 pub fn start(
     server: &StdioServer,
     line_bytes_max: usize,
@@ -56,25 +76,62 @@ pub fn start(
                 .iter()
                 .filter_map(|name| Some((name, std::env::var_os(name)?))),
         )
-        .envs(&server.env)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
-    shards::child::inherit_nothing(command.as_std_mut());
+        .envs(&server.env);
     if let Some(folder) = &server.cwd {
         command.current_dir(folder);
     }
+    let terms = Terms {
+        label: server.label.as_ref().into(),
+        line_bytes_max,
+        lines_max: LINES_MAX,
+        is_logged: true,
+    };
+    launch(command, terms, move |_| drop(permit))
+}
+
+/// How a child ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// What the system says.
+    pub(crate) status: std::io::Result<ExitStatus>,
+    /// It was ended for a line over the limit.
+    pub(crate) had_long_line: bool,
+}
+
+/// Starts a program; `on_end` hears how it ended when the process is gone.
+///
+/// # Errors
+/// Why the system did not start it.
+pub(crate) fn launch(
+    mut command: Command,
+    terms: Terms,
+    on_end: impl FnOnce(Ended) + Send + 'static,
+) -> std::io::Result<(Child, mpsc::Receiver<Vec<u8>>)> {
+    let Terms {
+        label,
+        line_bytes_max,
+        lines_max,
+        is_logged,
+    } = terms;
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(if is_logged {
+            Stdio::piped()
+        } else {
+            Stdio::inherit()
+        })
+        .process_group(0)
+        .kill_on_drop(true);
+    shards::child::inherit_nothing(command.as_std_mut());
     let mut process = command.spawn()?;
     let (stdin, stdout, stderr) = (
         process.stdin.take(),
         process.stdout.take(),
         process.stderr.take(),
     );
-    let label: Arc<str> = server.label.as_ref().into();
-    let (input, to_write) = mpsc::channel(LINES_MAX);
-    let (output, lines) = mpsc::channel(LINES_MAX);
+    let (input, to_write) = mpsc::channel(lines_max);
+    let (output, lines) = mpsc::channel(lines_max);
     let (leash, let_go) = oneshot::channel();
     if let Some(stderr) = stderr {
         tokio::spawn(log_lines(stderr, label.clone()));
@@ -94,11 +151,13 @@ pub fn start(
         .and_then(|id| Pid::from_raw(id.try_into().ok()?));
     log::debug(|| format!("stdio server {label}: started"));
     tokio::spawn(async move {
+        let mut had_long_line = false;
         let status = tokio::select! {
             status = process.wait() => Some(status),
             _ = let_go => None,
             Ok(()) = has_overflowed => {
                 log::warn(|| format!("stdio server {label}: a line over the limit, ended"));
+                had_long_line = true;
                 None
             }
         };
@@ -131,7 +190,10 @@ pub fn start(
         } else {
             log::warn(|| format!("stdio server {label}: ended by itself, {how}"));
         }
-        drop(permit);
+        on_end(Ended {
+            status,
+            had_long_line,
+        });
     });
     let child = Child {
         input,

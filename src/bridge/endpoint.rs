@@ -4,7 +4,7 @@ use url::Url;
 
 /// Why an announced endpoint is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum EndpointFault {
+pub(crate) enum EndpointFault {
     /// Neither a relative nor an absolute URI.
     #[error("it announces no valid endpoint")]
     Invalid,

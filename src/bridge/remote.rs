@@ -4,10 +4,7 @@
 //! Goes by the same settings as a shard's own connections to backends: which schemes are called at
 //! all, whom TLS trusts and what it shows, how long anything may take, how long an event may be.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -26,37 +23,37 @@ use url::Url;
 
 use super::endpoint;
 use crate::{
-    dial::{self, DialFault, request},
+    dial::{self, DialFault, Kept, request},
     http::sse::EventParser,
     log,
     settings::UpstreamMode,
     upstream::rpc::is_message,
 };
 
-/// Messages of a server that wait to be taken in.
-const EVENTS_MAX: usize = 64;
 /// Idle connections kept for POSTs.
 const IDLE_MAX: usize = 2;
 /// Bytes of a POST's answer that are read to keep its connection; they mean nothing.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 /// How servers are reached.
 #[derive(Debug, Clone)]
-pub(super) struct Dialer {
+pub(crate) struct Dialer {
     /// TLS, with a client certificate in the modes that have one.
-    pub(super) tls: Arc<rustls::ClientConfig>,
+    pub(crate) tls: Arc<rustls::ClientConfig>,
     /// Which schemes are called.
-    pub(super) mode: UpstreamMode,
+    pub(crate) mode: UpstreamMode,
     /// Time for a connection, TLS included.
-    pub(super) connect: Duration,
+    pub(crate) connect: Duration,
     /// Time until a reply begins; also for the `endpoint` event.
-    pub(super) first_byte: Duration,
+    pub(crate) first_byte: Duration,
     /// Bytes of one event.
-    pub(super) event_bytes_max: usize,
+    pub(crate) event_bytes_max: usize,
+    /// Messages of a server that wait to be taken in.
+    pub(crate) events_max: usize,
 }
 
 /// Why there is no session with a server: one line for the log, without its address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum OpenFault {
+pub(crate) enum OpenFault {
     /// The connection mode forbids plain text.
     #[error("plain text is not allowed by the upstream connection mode")]
     PlainText,
@@ -82,7 +79,7 @@ pub(super) enum OpenFault {
 
 /// Why a POST brought nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PostFault {
+pub(crate) enum PostFault {
     /// It could not be delivered.
     Unreachable,
     /// No answer in time.
@@ -93,7 +90,7 @@ pub(super) enum PostFault {
 
 /// Keeps a stream open; dropping it ends the session with the server.
 #[derive(Debug)]
-pub(super) struct Reading(AbortHandle);
+pub(crate) struct Reading(AbortHandle);
 
 impl Drop for Reading {
     fn drop(&mut self) {
@@ -103,19 +100,19 @@ impl Drop for Reading {
 
 /// The POST side of a session.
 #[derive(Debug)]
-pub(super) struct Remote {
+pub(crate) struct Remote {
     dialer: Dialer,
     url: Url,
     /// Set on every request.
     headers: HeaderMap,
-    idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+    kept: Kept,
 }
 
 /// A session with a server.
 type Opened = (Arc<Remote>, Reading, mpsc::Receiver<Vec<u8>>);
 
 /// Opens the stream at `url` and waits for its endpoint. `headers` go with it and with every POST.
-pub(super) async fn open(
+pub(crate) async fn open(
     dialer: &Dialer,
     url: &Url,
     headers: HeaderMap,
@@ -137,7 +134,7 @@ pub(super) async fn open(
     if !is_event_stream(&response) {
         return Err(OpenFault::NoStream);
     }
-    let (sender, lines) = mpsc::channel(EVENTS_MAX);
+    let (sender, lines) = mpsc::channel(dialer.events_max);
     let (announce, announced) = oneshot::channel();
     let stream = Stream {
         body: response.into_body(),
@@ -156,7 +153,7 @@ pub(super) async fn open(
         dialer: dialer.clone(),
         url: endpoint::resolve(url, &endpoint)?,
         headers,
-        idle: Mutex::default(),
+        kept: Kept::new(IDLE_MAX),
     };
     Ok((Arc::new(remote), reading, lines))
 }
@@ -212,7 +209,11 @@ impl Stream {
 
 impl Remote {
     /// Sends a message; any 2xx is success. `headers` win over those of every request.
-    pub(super) async fn post(&self, message: Vec<u8>, headers: HeaderMap) -> Result<(), PostFault> {
+    pub(crate) async fn post(
+        &self,
+        message: impl Into<Bytes>,
+        headers: HeaderMap,
+    ) -> Result<(), PostFault> {
         let sent = self.post_now(message.into(), headers);
         timeout(self.dialer.first_byte, sent)
             .await
@@ -229,30 +230,9 @@ impl Remote {
             head.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             request
         };
-        while let Some(mut connection) = self.take_idle() {
-            match connection.try_send_request(make()).await {
-                Ok(response) => return self.finish(connection, response).await,
-                Err(mut error) => {
-                    // Given back, it was not sent: the connection had closed before.
-                    if error.take_message().is_none() {
-                        return Err(PostFault::Unreachable);
-                    }
-                }
-            }
-        }
-        let connected = self.dialer.connect(&self.url).await;
-        let mut connection = connected.map_err(|_| PostFault::Unreachable)?;
-        match connection.send_request(make()).await {
-            Ok(response) => self.finish(connection, response).await,
-            Err(_) => Err(PostFault::Unreachable),
-        }
-    }
-
-    fn take_idle(&self) -> Option<SendRequest<Full<Bytes>>> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|connection| !connection.is_closed());
-        let at = idle.iter().position(SendRequest::is_ready)?;
-        Some(idle.swap_remove(at))
+        let sent = self.kept.send(make, self.dialer.connect(&self.url)).await;
+        let (connection, response) = sent.map_err(|_| PostFault::Unreachable)?;
+        self.finish(connection, response).await
     }
 
     async fn finish(
@@ -276,10 +256,7 @@ impl Remote {
                 None => return Ok(()),
             }
         }
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_MAX {
-            idle.push(connection);
-        }
+        self.kept.give_back(connection);
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 
 use super::fault::{Note, Origin};
 use super::nearest::nearest;
+use super::reverse::REVERSE_TOKEN_VARIABLE;
 use super::table::{SETTINGS, Setting};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,8 +21,13 @@ pub const PREFIXES: [&str; 3] = [
 /// Our own prefix: only under it is an unknown name worth a note.
 const OWN_PREFIX: &str = PREFIXES[0];
 
-/// Beginnings of variables that belong to the scripts and tests of this project.
-const NOT_SETTINGS: [&str; 3] = ["SHARDGATE_CACHE", "SHARDGATE_TEST_", "SHARDGATE_BENCH_"];
+/// Beginnings of variables that belong to scripts and tests of this project, or to `reverse`.
+const NOT_SETTINGS: [&str; 4] = [
+    "SHARDGATE_CACHE",
+    "SHARDGATE_TEST_",
+    "SHARDGATE_BENCH_",
+    REVERSE_TOKEN_VARIABLE,
+];
 
 /// A copy of a process environment.
 #[derive(Clone, Default)]
@@ -187,6 +193,7 @@ mod tests {
             ("SHARDGATE_REDIS_ADDRESS", "x"),
             ("SHARDGATE_COFFEE", "x"),
             ("SHARDGATE_CACHE", "x"),
+            ("SHARDGATE_REVERSE_TOKEN", "x"),
             ("SHARDGATE_TEST_REDIS", "x"),
             ("CONTEXTFORGE_DATA_PLANE_COFFEE", "x"),
         ]);

@@ -5,6 +5,7 @@
 //! flags of settings come from `table.rs`; a subcommand takes the sections it has a use for.
 
 use super::duration::parse_duration;
+use super::reverse::{REVERSE_EXAMPLES, ReverseArguments};
 use super::table::{SETTINGS, SETTINGS_FILE, Section, Setting, Shape};
 use clap::builder::{NonEmptyStringValueParser, StyledStr};
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
@@ -125,6 +126,9 @@ pub enum Command {
         #[arg(long)]
         once: bool,
     },
+    /// Put a local MCP server behind a gateway: connect to it, stay connected, and carry messages
+    /// between it and a program, or a server on a port of this machine.
+    Reverse(Box<ReverseArguments>),
     /// Ask a running gateway how it and its backends are; ends with 0 when all is well, 1 when
     /// something is not, 2 when nobody answers.
     Status {
@@ -386,6 +390,9 @@ fn definition() -> clap::Command {
                     .filter(|setting| CONNECT_ALSO.contains(&setting.flag))
                     .map(argument),
             )
+        })
+        .mut_subcommand("reverse", |reverse| {
+            reverse.after_help(StyledStr::from(REVERSE_EXAMPLES))
         })
         .mut_subcommand("status", |status| with_settings(status, &[]))
         .mut_subcommand("demo", |demo| with_settings(demo, &DEMO_SECTIONS))

@@ -270,7 +270,7 @@ pub fn response_to(document: &[u8], id: &[u8]) -> Result<ReplyScan, CallFault> {
 }
 
 /// Whether a JSON-RPC error document says that the session is not known.
-fn speaks_of_session(document: &[u8]) -> bool {
+pub(crate) fn speaks_of_session(document: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(document) else {
         return false;
     };

@@ -20,7 +20,8 @@ pub const CONTROL_BYTES_MAX: usize = 125;
 /// Bytes of the longest head: two, eight of length, four of mask.
 pub const HEAD_BYTES_MAX: usize = 14;
 
-const FIN: u8 = 0x80;
+/// Of a frame's first byte: it is the last one of its message.
+pub const FIN: u8 = 0x80;
 const MASKED: u8 = 0x80;
 
 /// How payloads are written: a client masks, with a key nobody can foresee; a server does not.
