@@ -30,6 +30,8 @@ mod handshakes;
 mod http_api;
 #[path = "connect/limits.rs"]
 mod limits;
+#[path = "connect/load.rs"]
+mod load;
 #[path = "connect/messages.rs"]
 mod messages;
 #[path = "connect/recorded.rs"]
