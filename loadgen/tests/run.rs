@@ -365,7 +365,13 @@ fn time_limits_hold_while_a_schedule_is_polled() {
         ..options(&backend)
     })
     .unwrap();
-    let early: u64 = report.recording.flow.iter().take(2).map(|one| one.errors).sum();
+    let early: u64 = report
+        .recording
+        .flow
+        .iter()
+        .take(2)
+        .map(|one| one.errors)
+        .sum();
     assert!(early > 0, "{}", report.to_text());
     assert!(report.errors.keys().all(|reason| reason == "timeout"));
     backend.stop();

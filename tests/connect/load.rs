@@ -28,7 +28,10 @@ fn options(node: &Node) -> RunOptions {
             secret: Secret(SECRET.to_vec()),
             chunks: 5,
             chunk_bytes: 300,
-            request: Sizes { min: 1, max: 20_000 },
+            request: Sizes {
+                min: 1,
+                max: 20_000,
+            },
             heartbeats: 0.5,
         }),
         ..RunOptions::default()
@@ -52,7 +55,12 @@ fn every_exchange_is_whole() {
             })
             .unwrap();
             assert_eq!((report.sent, report.wrong_count), (CALLS, 0), "{shards}");
-            assert_eq!(outcome(&mut report), Outcome::Passed, "{}", report.to_text());
+            assert_eq!(
+                outcome(&mut report),
+                Outcome::Passed,
+                "{}",
+                report.to_text()
+            );
             assert_eq!(report.first_byte.as_ref().unwrap().len(), CALLS);
             let owners = &report.recording.owners;
             let sessions: u64 = owners.values().map(|owner| owner.sessions).sum();
@@ -78,7 +86,12 @@ fn a_schedule_is_kept_and_a_limit_is_told_by_its_status() {
     })
     .unwrap();
     assert_eq!((report.sent, report.unsent), (100, 0));
-    assert_eq!(outcome(&mut report), Outcome::Passed, "{}", report.to_text());
+    assert_eq!(
+        outcome(&mut report),
+        Outcome::Passed,
+        "{}",
+        report.to_text()
+    );
     // Four callers of one client that takes one request at a time.
     let crowded = run(RunOptions {
         sessions: Some(1),

@@ -65,6 +65,7 @@ impl ConnectNode {
             // Nothing of the operator's environment changes what is measured.
             .env_clear()
             .current_dir(&folder)
+            .env("HOME", &folder)
             .env("AUTH_TOKEN", TOKEN)
             .env("JWT_SECRET", SECRET)
             .env("CONNECTION_GATEWAY_HOST", "127.0.0.1")
