@@ -1,4 +1,4 @@
-//! Instructions of the gateway for one `tools/call`, counted by callgrind, against a budget.
+//! Instructions of the gateway for one `tools/call` or exchange, by callgrind, against a budget.
 //!
 //! The count is a slope: the gateway is run twice, with calls that differ in number alone, so what
 //! starting, opening sessions and ending cost falls out. What is left depends on the program and

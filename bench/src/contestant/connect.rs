@@ -97,3 +97,26 @@ impl ConnectNode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_is_absent_and_one_that_ends_says_why() {
+        let folder = std::env::temp_dir().join(format!("bench-connect-{}", std::process::id()));
+        let mut plan = ConnectPlan {
+            label: "connect",
+            program: Path::new("/nowhere/shardgate"),
+            driver: "epoll",
+            cpu: 0,
+            under: &[],
+        };
+        let absent = ConnectNode::start(&folder, &plan);
+        assert!(matches!(absent, Err(Absence::NotThere(_))));
+        plan.program = Path::new("/bin/false");
+        let ended = ConnectNode::start(&folder, &plan);
+        assert!(matches!(ended, Err(Absence::NotUp(_))));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
