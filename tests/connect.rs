@@ -34,6 +34,8 @@ mod http_api;
 mod life;
 #[path = "connect/limits.rs"]
 mod limits;
+#[path = "connect/load.rs"]
+mod load;
 #[path = "connect/messages.rs"]
 mod messages;
 #[path = "connect/recorded.rs"]

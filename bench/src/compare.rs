@@ -5,6 +5,7 @@
 //! median of the cycles is reported.
 
 mod engines;
+mod exchange;
 mod list;
 mod outcome;
 mod shards;
@@ -77,6 +78,7 @@ pub fn compare(options: CompareOptions) -> Result<Outcome, CompareFault> {
         bench.shards();
         bench.list();
         bench.stateless();
+        bench.exchange();
         bench.size();
     })
 }
@@ -149,7 +151,7 @@ impl Bench {
     }
 
     /// A contestant, or a note that it is absent.
-    fn admit(&mut self, label: &str, started: Result<Contestant, Absence>) -> Option<Contestant> {
+    fn admit<T>(&mut self, label: &str, started: Result<T, Absence>) -> Option<T> {
         match started {
             Ok(contestant) => Some(contestant),
             Err(absence) => {
@@ -190,8 +192,17 @@ impl Bench {
         self.admit(label, started)
     }
 
+    /// Measured time of a sample.
+    fn duration(&self) -> Duration {
+        Duration::try_from_secs_f64(self.options.seconds).unwrap_or_default()
+    }
+
+    /// Long enough for connections to reach their shard and caches to fill.
+    fn warm_up(&self) -> Duration {
+        (self.duration() / 4).max(Duration::from_millis(100))
+    }
+
     fn load(&self, case: Case, connections: u32, pattern: Pattern) -> Load {
-        let duration = Duration::try_from_secs_f64(self.options.seconds).unwrap_or_default();
         Load {
             case,
             era: Era::default(),
@@ -200,9 +211,8 @@ impl Bench {
             pattern,
             rate: None,
             cpu: self.options.load_cpu,
-            // Long enough for connections to reach their shard and caches to fill.
-            warm_up: (duration / 4).max(Duration::from_millis(100)),
-            duration,
+            warm_up: self.warm_up(),
+            duration: self.duration(),
         }
     }
 

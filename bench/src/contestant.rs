@@ -1,6 +1,7 @@
 //! Who is compared: no gateway, nginx, the gateway. Each is started once and stays up.
 
 mod bare;
+mod connect;
 mod gateway;
 mod haproxy;
 mod nginx;
@@ -16,6 +17,7 @@ use std::{
 use loadgen::backend::{Backend, BackendFault, BackendOptions, ReplyKind};
 
 use crate::{engines::Engine, plain::Endpoint, process::Process};
+pub use connect::{ConnectNode, ConnectPlan};
 pub use gateway::GatewayPlan;
 pub(crate) use haproxy::PROGRAM as HAPROXY;
 pub(crate) use nginx::PROGRAM as NGINX;

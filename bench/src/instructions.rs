@@ -1,4 +1,4 @@
-//! Instructions of the gateway for one `tools/call`, counted by callgrind, against a budget.
+//! Instructions of the gateway for one `tools/call` or exchange, by callgrind, against a budget.
 //!
 //! The count is a slope: the gateway is run twice, with calls that differ in number alone, so what
 //! starting, opening sessions and ending cost falls out. What is left depends on the program and
@@ -19,7 +19,9 @@ use std::{
 
 use loadgen::backend::BackendFault;
 
-use crate::contestant::{Absence, Backends, Case, Contestant, GatewayPlan, wait_for};
+use crate::contestant::{
+    Absence, Backends, Case, ConnectNode, ConnectPlan, Contestant, GatewayPlan, wait_for,
+};
 
 /// Calls of the shorter run: enough for buffers, pools and tables to have their size.
 const CALLS_FIRST: u32 = 1000;
@@ -40,16 +42,20 @@ pub enum Input {
     Forwarded,
     /// A JSON reply of 200 bytes to a call that belongs to no session.
     Stateless,
+    /// An exchange of the connection gateway: a caller's request, the three parts of its client's
+    /// answer, and the end.
+    Exchange,
 }
 
 impl Input {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Small,
         Self::Large,
         Self::Progress,
         Self::Forwarded,
         Self::Stateless,
+        Self::Exchange,
     ];
 
     /// Name in the budget and in tables.
@@ -60,6 +66,7 @@ impl Input {
             Self::Progress => "progress",
             Self::Forwarded => "forwarded",
             Self::Stateless => "stateless",
+            Self::Exchange => "exchange",
         }
     }
 
@@ -70,7 +77,7 @@ impl Input {
 
     fn case(self) -> Case {
         match self {
-            Self::Small | Self::Forwarded | Self::Stateless => Case::Small,
+            Self::Small | Self::Forwarded | Self::Stateless | Self::Exchange => Case::Small,
             Self::Large => Case::Large,
             Self::Progress => Case::Progress,
         }
@@ -139,20 +146,36 @@ pub fn count(options: &CountOptions, input: Input) -> Result<f64, CountFault> {
 /// One run of the gateway, from start to end: its instructions.
 fn run(options: &CountOptions, folder: &Path, input: Input, calls: u32) -> Result<u64, CountFault> {
     let cpu = options.cpu;
-    let backends = talk::politely(cpu, || Backends::start(cpu, &[input.case()], None))
-        .map_err(CountFault::Prepare)??;
     let counts = options
         .keep
         .as_deref()
         .unwrap_or(folder)
         .join(format!("callgrind.{}.{calls}", input.name()));
+    let under = callgrind::wrapper(&counts);
+    if input == Input::Exchange {
+        let plan = ConnectPlan {
+            label: "counted-connect",
+            program: &options.gateway,
+            driver: options.driver,
+            cpu,
+            under: &under,
+        };
+        let mut node = ConnectNode::start(folder, &plan)?;
+        talk::politely(cpu, || talk::exchange(&node, cpu, calls))
+            .map_err(CountFault::Prepare)?
+            .map_err(CountFault::Call)?;
+        node.process.end(END_LIMIT).map_err(CountFault::End)?;
+        return read_total(&counts);
+    }
+    let backends = talk::politely(cpu, || Backends::start(cpu, &[input.case()], None))
+        .map_err(CountFault::Prepare)??;
     let plan = GatewayPlan {
         label: "counted",
         program: &options.gateway,
         driver: options.driver,
         cpus: &[cpu],
         shards: input.shards(),
-        under: &callgrind::wrapper(&counts),
+        under: &under,
     };
     let mut gateway = Contestant::gateway(folder, &plan, &backends.addresses())?;
     // The admin listener comes up after the main one, and its counters are read as well.
@@ -166,6 +189,10 @@ fn run(options: &CountOptions, folder: &Path, input: Input, calls: u32) -> Resul
         process.end(END_LIMIT).map_err(CountFault::End)?;
     }
     backends.stop();
-    let text = fs::read_to_string(&counts).map_err(CountFault::End)?;
+    read_total(&counts)
+}
+
+fn read_total(counts: &Path) -> Result<u64, CountFault> {
+    let text = fs::read_to_string(counts).map_err(CountFault::End)?;
     callgrind::total(&text).ok_or(CountFault::NoTotal)
 }

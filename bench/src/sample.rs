@@ -1,6 +1,6 @@
 //! One measurement of one contestant: load for a while, CPU and counters before and after.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use loadgen::{
     era::Era,
@@ -10,6 +10,7 @@ use loadgen::{
 use crate::{
     contestant::{Case, Contestant},
     metrics::Metrics,
+    process::Process,
 };
 
 /// Share of failed calls above which a sample is refused.
@@ -75,6 +76,14 @@ pub struct Point {
 }
 
 impl Point {
+    /// Nothing could be measured.
+    fn nothing(fault: SampleFault) -> Self {
+        Self {
+            sample: None,
+            refusal: Some(fault.to_string()),
+        }
+    }
+
     /// The sample, when it counts.
     pub fn good(&self) -> Option<&Sample> {
         self.sample.as_ref().filter(|_| self.refusal.is_none())
@@ -116,10 +125,7 @@ pub enum SampleFault {
 /// Measures `contestant` under `load`. What is measured and cannot be trusted is given back with
 /// the reason: too many calls failed, or the generator did not send what it was to send.
 pub fn measure(contestant: &Contestant, load: &Load) -> Point {
-    attempt(contestant, load).unwrap_or_else(|fault| Point {
-        sample: None,
-        refusal: Some(fault.to_string()),
-    })
+    attempt(contestant, load).unwrap_or_else(Point::nothing)
 }
 
 fn attempt(contestant: &Contestant, load: &Load) -> Result<Point, SampleFault> {
@@ -127,7 +133,7 @@ fn attempt(contestant: &Contestant, load: &Load) -> Result<Point, SampleFault> {
         .endpoint(load.case)
         .ok_or(SampleFault::NotServed)?;
     let defaults = RunOptions::default();
-    let running = start(RunOptions {
+    let options = RunOptions {
         url: endpoint.url(),
         era: load.era,
         token: endpoint.token,
@@ -138,26 +144,46 @@ fn attempt(contestant: &Contestant, load: &Load) -> Result<Point, SampleFault> {
         cpus: Some(vec![load.cpu]),
         pattern: load.pattern,
         rate: load.rate,
-        // A schedule has an end, so that what was not sent of it can be told.
-        duration: load.rate.map(|_| load.duration),
         check: Check::Bytes(load.case.bytes()),
         warm_up: load.warm_up,
         ..defaults
-    })?;
-    let read_metrics = || contestant.admin.and_then(|admin| Metrics::read(admin).ok());
-    let read_cpu = || {
-        contestant
-            .process
-            .as_ref()
-            .map(|process| process.cpu_time())
     };
-    std::thread::sleep(load.warm_up);
+    let process = contestant.process.as_ref();
+    attempt_run(options, load.duration, process, contestant.admin)
+}
+
+/// Measures what these options start, for `duration` after their warm-up: CPU of `process`,
+/// counters of the listener `admin`.
+pub fn measure_run(
+    options: RunOptions,
+    duration: Duration,
+    process: Option<&Process>,
+    admin: Option<SocketAddr>,
+) -> Point {
+    attempt_run(options, duration, process, admin).unwrap_or_else(Point::nothing)
+}
+
+fn attempt_run(
+    options: RunOptions,
+    duration: Duration,
+    process: Option<&Process>,
+    admin: Option<SocketAddr>,
+) -> Result<Point, SampleFault> {
+    let (rate, warm_up) = (options.rate, options.warm_up);
+    let running = start(RunOptions {
+        // A schedule has an end, so that what was not sent of it can be told.
+        duration: rate.map(|_| duration),
+        ..options
+    })?;
+    let read_metrics = || admin.and_then(|admin| Metrics::read(admin).ok());
+    let read_cpu = || process.map(|process| process.cpu_time());
+    std::thread::sleep(warm_up);
     let metrics_before = read_metrics();
     let (cpu_before, calls_before) = (read_cpu(), running.calls());
-    std::thread::sleep(load.duration);
+    std::thread::sleep(duration);
     let (cpu_after, calls_after) = (read_cpu(), running.calls());
     let metrics_after = read_metrics();
-    if load.rate.is_none() {
+    if rate.is_none() {
         running.stop();
     }
     let report = running.wait()?;

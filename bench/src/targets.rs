@@ -108,6 +108,13 @@ pub const TARGETS: &[Target] = &[
         1.00,
     ),
     target(
+        "V13",
+        "CPU of an exchange, request + 3 chunks + end, in process",
+        "us",
+        120.0,
+        60.0,
+    ),
+    target(
         "V14",
         "CPU per call, 2 shards / 1 shard, sticky",
         "",

@@ -193,6 +193,11 @@ impl Schedule {
         due
     }
 
+    /// Intended start of the next call; `None`: there are no more.
+    pub(crate) fn peek(&self) -> Option<Duration> {
+        self.next
+    }
+
     fn advance(&mut self) {
         let area = match &mut self.drawn {
             Some((random, sum)) => {

@@ -71,6 +71,15 @@ pub enum CallFault {
     /// The reply is not the text that was sent.
     #[error("the reply has the wrong content")]
     WrongContent,
+    /// A client of a connection gateway was not bound.
+    #[error("a client is not bound: {0}")]
+    Bind(&'static str),
+    /// The answer of a connection gateway ended with a line that says so.
+    #[error("an error line ended the answer")]
+    ErrorLine,
+    /// The answer of a connection gateway lacks a part, or its parts are in another order.
+    #[error("the answer is not whole")]
+    Incomplete,
     /// The number is not the next one of its session.
     #[error("the session's number does not follow")]
     WrongSequence,
@@ -95,6 +104,9 @@ impl CallFault {
             Self::WrongSize => "wrong_size",
             Self::WrongContent => "wrong_content",
             Self::WrongSequence => "wrong_sequence",
+            Self::Bind(_) => "bind",
+            Self::ErrorLine => "error_line",
+            Self::Incomplete => "incomplete",
         }
     }
 
@@ -110,6 +122,7 @@ impl CallFault {
                 | Self::WrongSize
                 | Self::WrongContent
                 | Self::WrongSequence
+                | Self::Incomplete
         )
     }
 

@@ -2,7 +2,8 @@
 //!
 //! [`backend`] is a small, fast, strict MCP server over streamable HTTP that also simulates slow
 //! and broken ones; [`run`] drives any endpoint, with sessions or without ([`era`]), in a closed
-//! loop or at a rate, checks every reply and keeps HDR histograms; [`record`] is what a run
+//! loop or at a rate, checks every reply and keeps HDR histograms; [`exchange`] is what it says to
+//! a connection gateway, from both sides; [`record`] is what a run
 //! measured, exact when merged; [`cli`] is the `loadgen` command. Runs and backend stand on the
 //! `shards` engine. Nothing here knows the gateway, but for the published rule of who owns a
 //! session.
@@ -14,6 +15,7 @@ pub mod cli;
 pub mod client;
 pub mod delay;
 pub mod era;
+pub mod exchange;
 pub mod operation;
 pub mod random;
 pub mod record;

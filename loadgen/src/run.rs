@@ -6,12 +6,14 @@
 //! fewer (no coordinated omission). What the machine could not send in time is told, not hidden.
 
 mod busy;
+mod exchange;
 mod options;
 mod pace;
 mod report;
 mod streams;
 mod tally;
 mod team;
+mod watch;
 mod worker;
 
 use std::{
@@ -94,6 +96,8 @@ pub(crate) struct Live {
 /// What all shards of a run share.
 pub(crate) struct Common {
     pub(crate) script: Script,
+    /// With a connection gateway: what is exchanged, in place of the script's forms.
+    pub(crate) exchange: Option<crate::exchange::Plan>,
     pub(crate) options: RunOptions,
     /// Calls that are due, when there is a schedule; the warm-up's included.
     pub(crate) shape: Option<Shape>,
@@ -241,8 +245,10 @@ fn prepare(options: RunOptions) -> Result<Common, RunFault> {
         let target = script.target.clone();
         script.forms = Script::new(target, options.era, &operations, options.limit).forms;
     }
+    let exchange = options.exchange.clone();
     Ok(Common {
         script,
+        exchange: exchange.map(crate::exchange::Plan::new).transpose()?,
         shape,
         discovery,
         is_stopped: AtomicBool::new(false),

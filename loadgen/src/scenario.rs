@@ -4,6 +4,7 @@
 //! `[[operation]]` tables say more than `--mix` can. A flag wins over the file. Tokens are not for
 //! files that are shared: the file names where they are.
 
+mod exchanges;
 mod resolve;
 
 use std::{fmt, fs, path::PathBuf, str::FromStr};
@@ -11,7 +12,7 @@ use std::{fmt, fs, path::PathBuf, str::FromStr};
 use clap::Args;
 use serde::{Deserialize, Deserializer, de};
 
-use crate::operation::Operation;
+use crate::{exchange::Secret, operation::Operation};
 pub use resolve::{Load, Resolved};
 
 /// A scenario file with every key explained.
@@ -213,6 +214,25 @@ plan! {
     #[arg(long, help_heading = "Sessions and connections")]
     jwt_audience: String,
 
+    /// URL is the internal API of a connection gateway, http://HOST:PORT, of this node or another:
+    /// here its clients bind, ws://HOST:PORT/PATH, and answer what callers request. --sessions are
+    /// the clients (default 16, no more than callers), --payload the bytes of a request's text.
+    #[arg(long, help_heading = "Connection gateway", value_name = "WS_URL")]
+    clients_at: String,
+    /// Parts of an answer, between its first line and its end. Default 3.
+    #[arg(long, help_heading = "Connection gateway")]
+    chunks: u32,
+    /// Bytes of the text of each part, as 64 or 16k. Default 64.
+    #[arg(long, help_heading = "Connection gateway")]
+    chunk_bytes: Text,
+    /// Share of the answers before which a client sends a heartbeat, as 10%. Every five seconds it
+    /// does so anyway. Default 0%.
+    #[arg(long, help_heading = "Connection gateway", value_name = "SHARE")]
+    heartbeats: Text,
+    /// File with the secret that signs connect tokens, the gateway's JWT_SECRET.
+    #[arg(long, help_heading = "Connection gateway", value_name = "FILE")]
+    connect_secret_file: PathBuf,
+
     /// What has to hold: p99=5ms,errors=0.1%; of one operation as tools/call.p99=5ms. Default
     /// errors=0%.
     #[arg(long, help_heading = "Verdict")]
@@ -239,6 +259,15 @@ plan! {
     /// Start at this second since 1970, so that several generators start together.
     #[arg(long, help_heading = "Generator")]
     start_at: u64,
+}
+
+/// What is no part of a scenario, because it is secret: from the command line or the environment.
+#[derive(Debug, Clone, Default)]
+pub struct Secrets {
+    /// Bearer token.
+    pub token: Option<String>,
+    /// Signs connect tokens.
+    pub connect: Option<Secret>,
 }
 
 /// Why a scenario cannot be run.

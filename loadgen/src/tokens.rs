@@ -57,6 +57,16 @@ pub fn read_tokens(path: &Path) -> Result<Vec<String>, TokenFault> {
     Ok(tokens)
 }
 
+/// The secret in a file, without its last newline.
+pub fn read_secret(path: &Path) -> Result<Vec<u8>, TokenFault> {
+    let bytes = read(path)?;
+    let secret = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    if secret.is_empty() {
+        return Err(TokenFault::Empty(path.to_owned()));
+    }
+    Ok(secret.to_vec())
+}
+
 /// What minted tokens say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
@@ -106,11 +116,7 @@ impl Signer {
         let bytes = read(path)?;
         let text = String::from_utf8_lossy(&bytes);
         if !text.contains("-----BEGIN") {
-            let secret = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-            if secret.is_empty() {
-                return Err(TokenFault::Empty(path.to_owned()));
-            }
-            return Ok(Self::secret(secret));
+            return Ok(Self::secret(&read_secret(path)?));
         }
         let key = pem(&text, "PRIVATE KEY")
             .and_then(|der| signature::RsaKeyPair::from_pkcs8(&der).ok())

@@ -6,7 +6,7 @@ use loadgen::{
     backend::Stall,
     delay::Delay,
     operation::{Sizes, parse_mix},
-    scenario::{EXAMPLE, Plan},
+    scenario::{EXAMPLE, Plan, Secrets},
     slo::Slo,
     units::{parse_bytes, parse_share, parse_time, seconds_or_time, show_ns},
 };
@@ -36,7 +36,7 @@ proptest! {
         let _ = text.parse::<Delay>();
         let _ = text.parse::<Sizes>();
         let _ = text.parse::<Slo>();
-        let _ = Plan::parse(&text).map(|plan| plan.resolve(None));
+        let _ = Plan::parse(&text).map(|plan| plan.resolve(Secrets::default()));
     }
 
     #[test]
@@ -70,7 +70,7 @@ proptest! {
         text.replace_range(at..end, &with);
         match Plan::parse(&text) {
             Ok(plan) => {
-                let _ = plan.resolve(None);
+                let _ = plan.resolve(Secrets::default());
             }
             Err(fault) => prop_assert!(!fault.to_string().is_empty()),
         }

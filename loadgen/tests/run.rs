@@ -12,6 +12,7 @@ use std::{
 
 use loadgen::{
     backend::{Backend, BackendKind, BackendOptions, ReplyKind},
+    operation::{Method, Operation},
     run::{Check, Pattern, RunFault, RunOptions, run, start},
 };
 use shards::DriverChoice;
@@ -337,5 +338,41 @@ fn a_wrong_session_is_404_and_pipelined_requests_are_answered_in_order() {
     let both = [request(3, &header, "ping"), request(4, &header, "ping")].concat();
     let answer = raw(&mut stream, &both, "\"id\":4,\"result\":{}}");
     assert!(answer.find("\"id\":3").unwrap() < answer.find("\"id\":4").unwrap());
+    backend.stop();
+}
+
+/// A generator with a core of its own polls when calls are due one after the other. A call that is
+/// never answered ends all the same when its time is over, and not only when the schedule is.
+#[test]
+fn time_limits_hold_while_a_schedule_is_polled() {
+    let backend = backend(BackendOptions::default());
+    let call = |target: &str, arguments: &str, weight| Operation {
+        target: target.to_owned(),
+        arguments: arguments.to_owned(),
+        weight,
+        ..Operation::of(Method::CallTool)
+    };
+    let report = run(RunOptions {
+        cpus: Some(vec![0]),
+        rate: Some(7500.0),
+        connections: 64,
+        duration: Some(Duration::from_secs(3)),
+        limit: Duration::from_millis(300),
+        mix: vec![
+            call("echo", r#"{"text":"hello"}"#, 2000.0),
+            call("sleep", r#"{"ms":60000}"#, 1.0),
+        ],
+        ..options(&backend)
+    })
+    .unwrap();
+    let early: u64 = report
+        .recording
+        .flow
+        .iter()
+        .take(2)
+        .map(|one| one.errors)
+        .sum();
+    assert!(early > 0, "{}", report.to_text());
+    assert!(report.errors.keys().all(|reason| reason == "timeout"));
     backend.stop();
 }

@@ -36,7 +36,7 @@ pub use driver::{DriverChoice, DriverKind};
 pub use mesh::{Arrival, MovedSocket, Port, ReplySink, ReplyStream};
 pub use shard::{Control, Plan, Shard, Shards, start};
 pub use stream::{Parcel, Stream};
-pub use task::{sleep, spawn, yield_now};
+pub use task::{next_turn, sleep, spawn, yield_now};
 
 /// Index of a shard, 0 up to the number of shards.
 pub type ShardId = u16;

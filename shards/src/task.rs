@@ -68,8 +68,15 @@ pub async fn yield_now() {
     if turns == BUSY_TURNS_MAX {
         sleep(STEP_BACK).await;
     } else {
-        monoio::spawn(async {}).await;
+        next_turn().await;
     }
+}
+
+/// Lets every other ready task run once and the driver take in what is complete, and never waits.
+/// For a task that polls because a sleep would be too coarse. While it does, the shard has no timers
+/// (see [`yield_now`]): it has to wait for something now and then.
+pub async fn next_turn() {
+    monoio::spawn(async {}).await;
 }
 
 /// Runs `future` for at most `limit`; `None` when the time ran out first, and the future is

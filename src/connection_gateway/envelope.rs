@@ -99,7 +99,7 @@ impl<'a> Envelope<'a> {
             payload,
             created_at,
         ] = found;
-        if json::text(protocol?)? != PROTOCOL {
+        if !json::is_text(protocol?, PROTOCOL) {
             return None;
         }
         // Absent is fine, present must be right.
@@ -154,16 +154,18 @@ impl<'a> Envelope<'a> {
 
     /// Whether it is the last one that answers its request.
     pub fn is_terminal(&self) -> bool {
-        let word = |raw: Option<&str>| raw.and_then(json::text).map(Cow::into_owned);
         let member = |name| {
-            let found = self
-                .payload
-                .and_then(|payload| json::members(payload, [name]));
-            found.and_then(|[raw]| word(raw))
+            let payload = self.payload?;
+            let [raw] = json::members(payload, [name])?;
+            raw
         };
+        let is = |raw: Option<&str>, word| raw.is_some_and(|raw| json::is_text(raw, word));
         match self.kind {
-            Kind::Response => member("kind").as_deref() != Some("plugin-debug.accepted"),
-            Kind::Stream => matches!(member("event").as_deref(), Some("end" | "error")),
+            Kind::Response => !is(member("kind"), "plugin-debug.accepted"),
+            Kind::Stream => {
+                let event = member("event");
+                is(event, "end") || is(event, "error")
+            }
             Kind::Request | Kind::Event => false,
         }
     }

@@ -3,11 +3,12 @@
 //!
 //! What is only passed on is never taken apart: its bytes stay as they came.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use crate::mcp::{self, json::says};
 
+/// What may stand between the words of JSON (RFC 8259 section 2).
+const BLANKS: [char; 4] = [' ', '\t', '\n', '\r'];
 /// The largest whole number that JavaScript has exactly.
 pub(super) const INTEGER_MAX: u64 = (1 << 53) - 1;
 
@@ -17,63 +18,39 @@ pub(super) fn members<'a, const N: usize>(
     text: &'a str,
     names: [&'static str; N],
 ) -> Option<[Option<&'a str>; N]> {
-    let mut reader = serde_json::Deserializer::from_str(text);
-    let found = reader.deserialize_map(Members { names }).ok()?;
-    reader.end().ok()?;
-    Some(found)
-}
-
-struct Members<const N: usize> {
-    names: [&'static str; N],
-}
-
-impl<'a, const N: usize> Visitor<'a> for Members<N> {
-    type Value = [Option<&'a str>; N];
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = [None; N];
-        while let Some(index) = map.next_key_seed(Name(&self.names))? {
-            match index.and_then(|index| found.get_mut(index)) {
-                Some(place) => *place = Some(map.next_value::<&'a RawValue>()?.get()),
-                None => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
+    let object = text.trim_start_matches(BLANKS);
+    let mut found = [None; N];
+    // Behind the brace that opens it, or behind the last value so far.
+    let mut end = 1;
+    for item in mcp::json::members(object.as_bytes()) {
+        let (key, value) = item.ok()?;
+        end = value.end as usize;
+        let key = key.slice(object.as_bytes());
+        if let Some(place) = names.iter().position(|name| says(key, name)) {
+            found[place] = Some(object.get(value.start as usize..end)?);
         }
-        Ok(found)
     }
+    let rest = object.get(end..)?.trim_start_matches(BLANKS);
+    let rest = rest.strip_prefix('}')?.trim_start_matches(BLANKS);
+    rest.is_empty().then_some(found)
 }
 
-/// Which of the names a key is.
-struct Name<'n>(&'n [&'static str]);
-
-impl<'a> DeserializeSeed<'a> for Name<'_> {
-    type Value = Option<usize>;
-
-    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Name<'_> {
-    type Value = Option<usize>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(self.0.iter().position(|name| *name == text))
-    }
-}
-
-/// What a text says; `None` when the value is none, or holds half of a surrogate pair.
+/// What a text says; `None` when the value is none, or holds half of a surrogate pair. `raw` is a
+/// value as [`members`] gives it.
 pub(super) fn text(raw: &str) -> Option<Cow<'_, str>> {
-    crate::mcp::json::unescape(raw.as_bytes())
+    let content = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"'));
+    match content {
+        // Nothing that stands for something else.
+        Some(content) if memchr::memchr2(b'\\', b'"', content.as_bytes()).is_none() => {
+            Some(Cow::Borrowed(content))
+        }
+        _ => mcp::json::unescape(raw.as_bytes()),
+    }
+}
+
+/// Whether the value is the text `word`, however it is spelt.
+pub(super) fn is_text(raw: &str, word: &str) -> bool {
+    says(raw.as_bytes(), word)
 }
 
 /// A whole number from `min` up to the largest exact one.
@@ -100,7 +77,7 @@ pub(super) fn is_object(raw: &str) -> bool {
 
 /// Appends a text in quotes.
 pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
-    crate::mcp::json::quote(out, text);
+    mcp::json::quote(out, text);
 }
 
 /// Appends a value on one line: between its words a line break is a blank, inside texts there is
@@ -178,7 +155,64 @@ mod tests {
         assert_eq!(compact_length(b"{ \"a b\\\" \" : [1 ,\n2] }"), 16);
     }
 
+    #[test]
+    fn an_object_ends_with_its_text_and_is_not_too_deep() {
+        for text in ["{}", " {} ", "{ \n}\r\n", "\t{\"a\" : 1 }\t"] {
+            assert!(members(text, ["a"]).is_some(), "{text:?}");
+        }
+        for text in [
+            "{}{}",
+            "{} x",
+            "{\"a\":1}}",
+            "{\"a\":1,}",
+            "\u{a0}{}",
+            "{\"a\":1]",
+        ] {
+            assert_eq!(members(text, ["a"]), None, "{text:?}");
+        }
+        let nested = |depth: usize| {
+            let (open, close) = ("[".repeat(depth), "]".repeat(depth));
+            format!("{{\"a\":{open}{close}}}")
+        };
+        assert!(members(&nested(127), ["a"]).is_some());
+        assert_eq!(members(&nested(128), ["a"]), None);
+    }
+
+    /// What an object holds, by a parser that is not ours.
+    fn by_serde(text: &str) -> Option<serde_json::Map<String, serde_json::Value>> {
+        serde_json::from_str(text).ok()
+    }
+
     proptest! {
+        #[test]
+        fn members_are_those_that_serde_finds(
+            keys in proptest::collection::vec("[ab\\\\\"]{0,2}", 0..4),
+            values in proptest::array::uniform4(
+                "(null|true|-?[0-9]{1,3}(\\.5)?|\"[a\\\\\\\\\\n]*\"|\\[1, ?\\{\\}\\])"
+            ),
+            blank in "[ \\t\\n]{0,2}",
+            cut in proptest::option::of(any::<prop::sample::Index>()),
+        ) {
+            let members: Vec<String> = keys
+                .iter()
+                .zip(&values)
+                .map(|(key, value)| format!("\"{key}\"{blank}:{blank}{value}"))
+                .collect();
+            let mut text = format!("{blank}{{{}}}{blank}", members.join(","));
+            if let Some(cut) = cut {
+                text.truncate(cut.index(text.len() + 1));
+            }
+            let found = super::members(&text, ["a", "b"]);
+            let wanted = by_serde(&text);
+            prop_assert_eq!(found.is_some(), wanted.is_some(), "{}", text);
+            let found = found.unwrap_or_default();
+            for (raw, name) in found.into_iter().zip(["a", "b"]) {
+                let raw = raw.map(|raw| serde_json::from_str::<serde_json::Value>(raw).unwrap());
+                let member = wanted.as_ref().and_then(|wanted| wanted.get(name));
+                prop_assert_eq!(raw.as_ref(), member, "{}", text);
+            }
+        }
+
         #[test]
         fn reading_and_writing_agree_with_serde(text in ".*") {
             let mut out = Vec::new();

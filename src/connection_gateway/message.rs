@@ -79,7 +79,7 @@ impl<'a> ClientMessage<'a> {
                 .map(Cow::into_owned),
             reason,
         };
-        if protocol.and_then(json::text).as_deref() != Some(PROTOCOL) {
+        if !protocol.is_some_and(|raw| json::is_text(raw, PROTOCOL)) {
             return Err(wrong("unknown protocol"));
         }
         let object = metadata.filter(|raw| json::is_object(raw));

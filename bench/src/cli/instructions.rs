@@ -34,6 +34,7 @@ Inputs:
   progress    an event stream: three progress notifications and a reply of 200 bytes
   forwarded   json200 for a session that the other of two shards owns; both shards count
   stateless   json200 without a session, as revision 2026-07-28 has it
+  exchange    an exchange of the connection gateway: a request, three parts of its answer, the end
 
 Examples:
   Whether a change made calls dearer (what continuous integration asks):

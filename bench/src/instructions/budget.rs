@@ -59,7 +59,7 @@ impl Budget {
     /// As it is written to a file.
     pub fn to_text(&self) -> String {
         let mut text = format!(
-            "# Instructions of the gateway, outside the kernel, for one `tools/call`.\n\
+            "# Instructions of the gateway, outside the kernel, for one `tools/call` or one exchange.\n\
              # Written by `bench instructions --record`, compared by `bench instructions --check`.\n\
              margin_percent = {:.1}\nrecorded_with = \"{}\"\n\n[instructions]\n",
             self.margin_percent,

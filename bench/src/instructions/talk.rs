@@ -2,12 +2,15 @@
 
 use std::{io, net::TcpStream};
 
-use loadgen::era::STATELESS_REVISION;
+use loadgen::{
+    era::STATELESS_REVISION,
+    run::{RunOptions, run},
+};
 use shards::{slots::SlotTable, topology};
 
 use super::Input;
 use crate::{
-    contestant::{Contestant, PROGRESS_COUNT},
+    contestant::{ConnectNode, Contestant, PROGRESS_COUNT},
     metrics::Metrics,
     plain::Endpoint,
 };
@@ -77,6 +80,20 @@ pub(super) fn converse(gateway: &Contestant, input: Input, calls: u32) -> io::Re
     Ok(())
 }
 
+/// As many exchanges, one at a time, between one caller and one client.
+pub(super) fn exchange(node: &ConnectNode, cpu: usize, calls: u32) -> io::Result<()> {
+    let report = run(RunOptions {
+        calls: Some(calls.into()),
+        cpus: Some(vec![cpu]),
+        ..node.run_options()
+    })
+    .map_err(io::Error::other)?;
+    match report.error_count() {
+        0 if report.sent == u64::from(calls) => Ok(()),
+        _ => Err(io::Error::other("an exchange was not answered whole")),
+    }
+}
+
 /// A connection at home with one shard, and a session that the other one owns. A connection moves
 /// to the owner of the first session it names, and stays there.
 fn far_session(endpoint: &Endpoint) -> io::Result<(TcpStream, String)> {
@@ -104,7 +121,7 @@ fn message(input: Input, id: u32) -> String {
             ),
             STATELESS_REVISION
         ),
-        Input::Small | Input::Large | Input::Forwarded => String::new(),
+        Input::Small | Input::Large | Input::Forwarded | Input::Exchange => String::new(),
     };
     format!(
         concat!(
@@ -127,7 +144,7 @@ fn is_right(input: Input, id: u32, reply: &str) -> bool {
             let own = reply.matches(&token).count();
             notes == own && own == PROGRESS_COUNT as usize && reply.contains(&start)
         }
-        Input::Small | Input::Large | Input::Forwarded | Input::Stateless => {
+        Input::Small | Input::Large | Input::Forwarded | Input::Stateless | Input::Exchange => {
             let bytes = input.case().bytes();
             reply.starts_with(&start) && reply.len().abs_diff(bytes) <= BYTES_TOLERANCE
         }

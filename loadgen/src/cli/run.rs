@@ -12,10 +12,11 @@ use clap::Args;
 
 use super::{EXIT_CODES, EXIT_SETUP, complain, say};
 use crate::{
+    exchange::Secret,
     record::{FoundMax, Step},
     report::{folder, hgrm},
     run::{Progress, Report, start},
-    scenario::{Load, Plan, Resolved},
+    scenario::{Load, Plan, Resolved, Secrets},
     search::{Found, SearchOptions, find_max},
     stages,
     verdict::{self, Outcome, judge},
@@ -44,6 +45,10 @@ Examples:
     loadgen run URL --callers 200 --profile agent --think exponential:3s --session-life 20
   Whether four shards keep sessions apart when every call comes over a foreign connection:
     loadgen run URL --check-affinity --target-shards 4 --callers 32
+  A connection gateway: 50 clients that answer with five parts of 1 KiB, 2000 requests a second:
+    LOADGEN_TOKEN=$AUTH_TOKEN LOADGEN_CONNECT_SECRET=$JWT_SECRET loadgen run http://HOST:3010 \\
+        --clients-at ws://HOST:3011/connection-gateway/v1 --sessions 50 --rate 2000 \\
+        --chunks 5 --chunk-bytes 1k
   From a file (`loadgen scenario` prints one that explains itself):
     loadgen run --scenario scenario.toml --rate 1000
   Two machines at once, then their sum:
@@ -61,6 +66,15 @@ pub(super) struct RunArguments {
     /// Bearer token; better in the environment than on the command line.
     #[arg(long, env = "LOADGEN_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// Secret that signs connect tokens, the gateway's JWT_SECRET; better in the environment.
+    #[arg(
+        long,
+        env = "LOADGEN_CONNECT_SECRET",
+        hide_env_values = true,
+        value_name = "SECRET",
+        help_heading = "Connection gateway"
+    )]
+    connect_secret: Option<String>,
     /// Folder for the report: report.json, HdrHistogram logs and tables.
     #[arg(long, value_name = "FOLDER", help_heading = "Verdict")]
     out: Option<PathBuf>,
@@ -101,9 +115,12 @@ fn attempt(arguments: RunArguments) -> Result<Outcome, String> {
         let file = Plan::read(path).map_err(|fault| fault.to_string())?;
         plan = plan.over(file);
     }
-    let resolved = plan
-        .resolve(arguments.token)
-        .map_err(|fault| fault.to_string())?;
+    let secret = arguments.connect_secret.filter(|secret| !secret.is_empty());
+    let secrets = Secrets {
+        token: arguments.token,
+        connect: secret.map(|secret| Secret(secret.into_bytes())),
+    };
+    let resolved = plan.resolve(secrets).map_err(|fault| fault.to_string())?;
     if let Some(path) = &manner.out {
         folder::prepare(path).map_err(|fault| fault.to_string())?;
     }
@@ -331,7 +348,8 @@ mod tests {
     fn resolve(line: &str) -> Result<Resolved, String> {
         let probe = Probe::try_parse_from(line.split(' ')).map_err(|error| error.to_string())?;
         let plan = probe.arguments.plan;
-        plan.resolve(None).map_err(|fault| fault.to_string())
+        plan.resolve(Secrets::default())
+            .map_err(|fault| fault.to_string())
     }
 
     #[test]

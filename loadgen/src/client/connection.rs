@@ -20,6 +20,7 @@ pub(crate) struct Connection {
     decoder: Decoder,
     is_kept: bool,
     first_byte_at: Option<Instant>,
+    first_chunk_at: Option<Instant>,
 }
 
 impl Connection {
@@ -39,6 +40,7 @@ impl Connection {
             decoder: Decoder::default(),
             is_kept: true,
             first_byte_at: None,
+            first_chunk_at: None,
         })
     }
 
@@ -48,7 +50,7 @@ impl Connection {
     }
 
     /// Writes what `fill` composes and reads one reply, which stays in `inbound`.
-    pub(super) async fn exchange(
+    pub(crate) async fn exchange(
         &mut self,
         limit: Duration,
         fill: impl FnOnce(&mut Vec<u8>),
@@ -68,6 +70,7 @@ impl Connection {
         }
         self.decoder = Decoder::default();
         self.first_byte_at = None;
+        self.first_chunk_at = None;
         loop {
             let result;
             (result, self.inbound) = self.stream.read(std::mem::take(&mut self.inbound)).await;
@@ -78,6 +81,9 @@ impl Connection {
                 Ok(None) => {
                     // A reply of one piece needs no second look at the clock.
                     self.first_byte_at.get_or_insert_with(Instant::now);
+                    if self.decoder.has_chunk() {
+                        self.first_chunk_at.get_or_insert_with(Instant::now);
+                    }
                 }
                 Ok(Some(response)) => {
                     self.stream.deadline().disarm();
@@ -93,17 +99,27 @@ impl Connection {
     }
 
     /// The bytes of the last reply.
-    pub(super) fn inbound(&self) -> &[u8] {
+    pub(crate) fn inbound(&self) -> &[u8] {
         &self.inbound
     }
 
     /// What the exchange that just ended did.
-    pub(super) fn called(&self, response: &Response) -> Called {
+    pub(crate) fn called(&self, response: &Response) -> Called {
         let at = Instant::now();
         Called {
             at,
             first_byte_at: response.is_stream.then(|| self.first_byte_at.unwrap_or(at)),
             bytes: response.used,
+        }
+    }
+
+    /// The same, of a reply that came chunk by chunk: its first bytes are those of the first chunk,
+    /// not of the head before it.
+    pub(crate) fn called_by_chunks(&self, response: &Response) -> Called {
+        let called = self.called(response);
+        Called {
+            first_byte_at: Some(self.first_chunk_at.unwrap_or(called.at)),
+            ..called
         }
     }
 

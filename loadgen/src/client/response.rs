@@ -88,6 +88,16 @@ impl Decoder {
     }
 }
 
+impl Decoder {
+    /// Whether a chunk of the body has come.
+    pub(crate) fn has_chunk(&self) -> bool {
+        self.head.as_ref().is_some_and(|head| match head.framing {
+            Framing::Length(_) => false,
+            Framing::Chunked { write_at, .. } => write_at > head.body_start,
+        })
+    }
+}
+
 /// Status of a reply that goes on as a stream, and where its body begins; `None`: more must come.
 pub(super) fn stream_start(buffer: &[u8]) -> Result<Option<(u16, usize)>, NotAReply> {
     let head = read_head(buffer)?;

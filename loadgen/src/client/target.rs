@@ -5,9 +5,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 /// Why a URL cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetFault {
-    /// Not `http://host[:port]/path`.
-    #[error("the URL must be http://HOST[:PORT]/PATH (TLS is not supported)")]
-    Form,
+    /// Not `scheme://host[:port]/path`.
+    #[error("the URL must be {0}://HOST[:PORT]/PATH (TLS is not supported)")]
+    Form(&'static str),
     /// The host has no address.
     #[error("the host of the URL cannot be resolved: {0}")]
     Resolve(#[from] std::io::Error),
@@ -28,7 +28,14 @@ pub(crate) struct Target {
 impl Target {
     /// Takes the URL apart and resolves its host; blocks.
     pub(crate) fn parse(url: &str) -> Result<Self, TargetFault> {
-        let rest = url.strip_prefix("http://").ok_or(TargetFault::Form)?;
+        Self::parse_as("http", url)
+    }
+
+    /// The same of a URL with another scheme.
+    pub(crate) fn parse_as(scheme: &'static str, url: &str) -> Result<Self, TargetFault> {
+        let rest = url.strip_prefix(scheme);
+        let rest = rest.and_then(|rest| rest.strip_prefix("://"));
+        let rest = rest.ok_or(TargetFault::Form(scheme))?;
         let (authority, path) = match rest.find(['/', '?']) {
             Some(at) => rest.split_at(at),
             None => (rest, "/"),
@@ -40,7 +47,7 @@ impl Target {
             || !path.starts_with('/')
             || !is_plain(rest)
         {
-            return Err(TargetFault::Form);
+            return Err(TargetFault::Form(scheme));
         }
         let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| {
             !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
@@ -91,7 +98,7 @@ mod tests {
             "http://1.1.1.1/a b",
         ] {
             assert!(
-                matches!(Target::parse(url), Err(TargetFault::Form)),
+                matches!(Target::parse(url), Err(TargetFault::Form("http"))),
                 "{url}"
             );
         }

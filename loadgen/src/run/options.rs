@@ -8,6 +8,7 @@ use crate::{
     arrivals::{Arrivals, Shape, Stage},
     delay::Delay,
     era::Era,
+    exchange::{ExchangeOptions, OPERATION},
     operation::{Check, Method, Operation},
 };
 
@@ -64,11 +65,15 @@ pub enum Rhythm {
 pub struct RunOptions {
     /// The endpoint, `http://HOST[:PORT]/PATH`.
     pub url: String,
+    /// With a connection gateway: what is exchanged. Then the URL is that of its internal API, and
+    /// what is said of eras, tools and mixes here is not used.
+    pub exchange: Option<ExchangeOptions>,
     /// How callers speak. Those without sessions have none of what is said of sessions here.
     pub era: Era,
     /// Calls in flight at the most: callers of a closed loop. With kept connections, as many.
     pub connections: u32,
-    /// Sessions; by default one for each connection, with shared ones two. Sticky ignores it.
+    /// Sessions; by default one for each connection, with shared ones two. Sticky ignores it. With
+    /// a connection gateway its clients, which the callers share.
     pub sessions: Option<u32>,
     /// Operations in the life of a session, after which it is ended and another one opened.
     pub session_life: Option<u32>,
@@ -126,6 +131,7 @@ impl Default for RunOptions {
     fn default() -> Self {
         Self {
             url: String::new(),
+            exchange: None,
             era: Era::default(),
             connections: 1,
             sessions: None,
@@ -161,6 +167,12 @@ impl Default for RunOptions {
 impl RunOptions {
     /// What callers do.
     pub fn operations(&self) -> Vec<Operation> {
+        if self.exchange.is_some() {
+            return vec![Operation {
+                name: OPERATION.to_owned(),
+                ..Operation::of(Method::CallTool)
+            }];
+        }
         if !self.mix.is_empty() {
             return self.mix.clone();
         }

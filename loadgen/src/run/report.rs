@@ -36,7 +36,7 @@ pub struct Report {
     pub slip: Option<Histogram<u64>>,
     /// How late calls started although a caller was free, ns; only with a schedule.
     pub lag: Option<Histogram<u64>>,
-    /// First byte of replies that were event streams, ns.
+    /// First byte of replies that were event streams, first line of exchanges, ns; from the request.
     pub first_byte: Option<Histogram<u64>>,
     /// Between the events of GET streams, ns.
     pub stream_gap: Option<Histogram<u64>>,
@@ -67,6 +67,8 @@ pub struct Report {
     pub wrong_count: u64,
     /// Whether the clients of sessions counted.
     pub has_counter: bool,
+    /// What `first_byte` is called.
+    first_name: &'static str,
 }
 
 impl Report {
@@ -147,6 +149,10 @@ impl Report {
             violation_count,
             wrong_count,
             has_counter: options.has_counter(),
+            first_name: match options.exchange {
+                Some(_) => "first line",
+                None => "first byte",
+            },
             recording,
         }
     }
@@ -275,7 +281,7 @@ impl Report {
             ("service", Some(&self.service)),
             ("slip", self.slip.as_ref()),
             ("generator's own lag", self.lag.as_ref()),
-            ("first byte", self.first_byte.as_ref()),
+            (self.first_name, self.first_byte.as_ref()),
             ("stream gap", self.stream_gap.as_ref()),
         ];
         for (name, times) in rows {
@@ -319,8 +325,17 @@ fn asked(options: &RunOptions, shape: Option<&Shape>) -> Asked {
     let mut settings = BTreeMap::new();
     let mut set = |name: &str, value: String| settings.insert(name.to_owned(), value);
     set("connections", options.pattern.name().to_owned());
-    set("era", options.era.name().to_owned());
     set("seed", options.seed.to_string());
+    if let Some(exchange) = &options.exchange {
+        set("clients_at", redacted_url(&exchange.clients_at));
+        set("chunks", exchange.chunks.to_string());
+        set("chunk_bytes", exchange.chunk_bytes.to_string());
+        if exchange.heartbeats > 0.0 {
+            set("heartbeats", exchange.heartbeats.to_string());
+        }
+    } else {
+        set("era", options.era.name().to_owned());
+    }
     let mix: Vec<_> = options
         .operations()
         .iter()

@@ -9,11 +9,13 @@ use std::{
     collections::VecDeque,
     rc::Rc,
     sync::Arc,
-    task::Waker,
     time::{Duration, Instant},
 };
 
-use shards::{Shard, notify::Event};
+use shards::{
+    Shard,
+    notify::{Event, Notify},
+};
 
 use super::{Common, Pattern, tally::Tally, worker::Order};
 use crate::{
@@ -23,6 +25,7 @@ use crate::{
     random::Random,
 };
 pub(crate) use turns::Turn;
+use turns::Waiter;
 
 /// Sessions a worker looks at for one that is not at home with its connection.
 const PICKS_MAX: usize = 32;
@@ -37,6 +40,24 @@ pub(crate) struct Seat {
     is_new: bool,
 }
 
+impl Seat {
+    fn whose(&self) -> Whose {
+        Whose {
+            owner: self.session.owner,
+            number: Some(self.number),
+        }
+    }
+}
+
+/// Whose call one was.
+#[derive(Debug, Clone, Copy)]
+struct Whose {
+    /// The target's shard, where known.
+    owner: Option<u16>,
+    /// The session's number in the run.
+    number: Option<u64>,
+}
+
 /// A worker's connection.
 #[derive(Default)]
 pub(crate) struct Line {
@@ -47,6 +68,14 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// With its first connection.
+    pub(crate) fn of(connection: Connection) -> Self {
+        Self {
+            connection: Some(connection),
+            home: None,
+        }
+    }
+
     /// A session is used over it.
     pub(crate) fn come_home(&mut self, number: u64, owner: Option<u16>) {
         self.home.get_or_insert((number, owner));
@@ -81,9 +110,18 @@ pub(crate) struct Team {
     /// Calls of this shard; none beyond are given out.
     calls_max: u64,
     schedule: Option<RefCell<Schedule>>,
-    /// Workers with a call that is not due, in the order of their calls.
-    waiting: RefCell<VecDeque<(Duration, Waker)>>,
-    random: RefCell<Random>,
+    /// Workers that are free while no call is due, longest first.
+    waiting: RefCell<VecDeque<Waiter>>,
+    tickets: Cell<u64>,
+    /// Whether the shard has a core of its own, on which it polls when a call is due soon.
+    pub(super) has_own_core: bool,
+    /// A call that a worker waits for is due soon, or the run ends.
+    pub(super) is_soon: Notify,
+    /// Time spent polling for nothing, which is no work.
+    pub(super) idle_polling: Cell<Duration>,
+    /// Grows with everything the workers do.
+    pub(super) deeds: Cell<u64>,
+    pub(super) random: RefCell<Random>,
     /// The recorder's numbers of the forms.
     slots: Vec<usize>,
 }
@@ -126,6 +164,11 @@ impl Team {
             calls_max,
             schedule,
             waiting: RefCell::default(),
+            tickets: Cell::new(0),
+            has_own_core: common.shape.is_some() && options.cpus.is_some(),
+            is_soon: Notify::default(),
+            idle_polling: Cell::default(),
+            deeds: Cell::new(0),
             random: RefCell::new(random),
             slots,
             shard,
@@ -157,9 +200,7 @@ impl Team {
             Order::Stop => {
                 self.is_stopped.set(true);
                 self.has_started.fire();
-                for (_, waker) in self.waiting.take() {
-                    waker.wake();
-                }
+                self.dismiss_all();
             }
         }
     }
@@ -169,8 +210,20 @@ impl Team {
         self.done.set(self.done.get() + 1);
         if self.done.get() == all {
             self.has_ended.set(true);
+            self.is_soon.notify();
             self.shard.deadlines.end_idle();
         }
+    }
+
+    /// The run will not begin.
+    pub(super) fn abandon(&self) {
+        self.has_ended.set(true);
+    }
+
+    /// The target's shard that owns a session, where that can be told.
+    pub(super) fn owner_of(&self, session: &str) -> Option<u16> {
+        let slots = self.common.script.slots.as_ref()?;
+        Some(slots.owner_of(session.as_bytes()))
     }
 
     /// Whether the workers have ended.
@@ -214,7 +267,10 @@ impl Team {
     }
 
     /// The connection of a line, opened anew when it is gone.
-    async fn ready<'a>(&self, line: &'a mut Line) -> Result<&'a mut Connection, CallFault> {
+    pub(super) async fn ready<'a>(
+        &self,
+        line: &'a mut Line,
+    ) -> Result<&'a mut Connection, CallFault> {
         let is_kept = line.connection.as_ref().is_some_and(Connection::is_kept);
         if !is_kept {
             if self.common.options.pattern != Pattern::Fresh {
@@ -252,7 +308,7 @@ impl Team {
         let sent = self.sent_at(turn);
         let result = self.exchange(form, line, seat).await;
         let slot = self.slots[form];
-        self.note(slot, turn, sent, result, seat);
+        self.note(slot, turn, sent, result, seat.whose());
         if let Err(fault) = result {
             self.recover(fault, line, seat).await;
         }
@@ -283,7 +339,13 @@ impl Team {
             Err(fault) => Err(fault),
         };
         let result = opened.as_ref().map(|(_, called)| *called);
-        self.note(slot, turn, sent, result.map_err(|fault| *fault), seat);
+        self.note(
+            slot,
+            turn,
+            sent,
+            result.map_err(|fault| *fault),
+            seat.whose(),
+        );
         let session = match opened {
             Ok((session, _)) => session,
             Err(fault) => return self.recover(fault, line, seat).await,

@@ -11,13 +11,15 @@ use shards::{Control, Shard};
 use super::{
     Common, Pattern, Word,
     busy::Reading,
-    streams,
+    exchange, streams,
     tally::Tally,
     team::{Line, Seat, Team},
+    watch,
 };
 use crate::{
     client::{CallFault, Connection, Session},
     era::Era,
+    exchange::CLIENTS,
 };
 
 /// Sessions a shard keeps histograms for.
@@ -34,12 +36,17 @@ pub(crate) enum Order {
     Stop,
 }
 
+/// The part of `whole` that falls to shard `id` of `count`.
+pub(crate) fn share_of(whole: u64, id: u16, count: u16) -> u64 {
+    let (id, count) = (u64::from(id), u64::from(count));
+    whole / count + u64::from(whole % count > id)
+}
+
 /// The life of a shard of the generator.
 pub(crate) async fn live(shard: Shard<(), Order>, common: Arc<Common>, words: Sender<Word>) {
     let options = &common.options;
     let (id, count) = (shard.id, shard.count);
-    let share =
-        |whole: u64| whole / u64::from(count) + u64::from(whole % u64::from(count) > u64::from(id));
+    let share = |whole: u64| share_of(whole, id, count);
     let workers = share(u64::from(options.connections)) as usize;
     let sessions = match (options.pattern, options.sessions) {
         (Pattern::Sticky, _) | (Pattern::Fresh, None) => workers,
@@ -59,9 +66,10 @@ pub(crate) async fn live(shard: Shard<(), Order>, common: Arc<Common>, words: Se
         // The generator forwards nothing, so nothing can arrive.
         Control::Arrival(_) => {}
     });
-    let crew = match open_all(&team, workers, sessions).await {
+    let crew = match open_crew(&team, workers, sessions).await {
         Ok(crew) => crew,
         Err(fault) => {
+            team.abandon();
             // The starting thread waits for this; when it is gone there is nobody to tell.
             let _ = words.send(Word::Ready(Err(fault)));
             return;
@@ -70,14 +78,21 @@ pub(crate) async fn live(shard: Shard<(), Order>, common: Arc<Common>, words: Se
     let _ = words.send(Word::Ready(Ok(())));
     team.has_started.wait().await;
     let reading = Reading::take();
-    let hands = crew.len();
-    for (line, seat) in crew {
-        let (team, pass) = (team.clone(), team.shard.gate.enter());
-        shards::spawn(async move {
-            work(&team, line, seat).await;
-            team.one_is_done(hands);
-            drop(pass);
-        });
+    match crew {
+        Crew::OfSessions(crew) => {
+            let hands = crew.len();
+            for (line, seat) in crew {
+                set_to_work(&team, hands, async move |team| work(team, line, seat).await);
+            }
+        }
+        Crew::OfExchanges(pairs) => {
+            let hands = pairs.len();
+            for pair in pairs {
+                set_to_work(&team, hands, async move |team| {
+                    exchange::work(team, pair).await;
+                });
+            }
+        }
     }
     for index in 0..stream_count {
         let (team, pass) = (team.clone(), team.shard.gate.enter());
@@ -87,22 +102,53 @@ pub(crate) async fn live(shard: Shard<(), Order>, common: Arc<Common>, words: Se
             drop(pass);
         });
     }
+    if team.has_own_core {
+        shards::spawn(watch::watch(team.clone()));
+    }
     team.shard.gate.close();
     team.shard.gate.emptied().await;
-    let busy = reading.and_then(Reading::busy_since);
+    let busy = reading.and_then(|reading| reading.busy_since(team.idle_polling.get()));
     close_all(&team).await;
     let mut tally = team.tally.replace(Tally::new(options, false, 0));
     tally.busy = busy;
     let _ = words.send(Word::Done(Box::new(tally)));
 }
 
-type Crew = Vec<(Line, Option<Seat>)>;
+/// Who works, with what.
+enum Crew {
+    OfSessions(Vec<Worker>),
+    OfExchanges(Vec<exchange::Pair>),
+}
+
+type Worker = (Line, Option<Seat>);
+
+/// One of `hands` workers begins; with the last of them the run ends.
+fn set_to_work(team: &Rc<Team>, hands: usize, work: impl AsyncFnOnce(&Team) + 'static) {
+    let (team, pass) = (team.clone(), team.shard.gate.enter());
+    shards::spawn(async move {
+        work(&team).await;
+        team.one_is_done(hands);
+        drop(pass);
+    });
+}
+
+async fn open_crew(team: &Rc<Team>, workers: usize, sessions: usize) -> Result<Crew, CallFault> {
+    let Some(plan) = &team.common.exchange else {
+        let crew = open_all(team, workers, sessions).await?;
+        return Ok(Crew::OfSessions(crew));
+    };
+    let whole = team.common.options.sessions;
+    let whole = whole.unwrap_or(CLIENTS.min(team.common.options.connections));
+    let clients = share_of(u64::from(whole), team.shard.id, team.shard.count).max(1) as usize;
+    let pairs = exchange::open(team, plan, (workers, clients)).await?;
+    Ok(Crew::OfExchanges(pairs))
+}
 
 /// Opens the workers' connections and all sessions, one after the other: no thundering herd.
-async fn open_all(team: &Team, workers: usize, sessions: usize) -> Result<Crew, CallFault> {
+async fn open_all(team: &Team, workers: usize, sessions: usize) -> Result<Vec<Worker>, CallFault> {
     let script = &team.common.script;
     let is_sticky = team.common.options.pattern == Pattern::Sticky;
-    let mut crew: Crew = Vec::new();
+    let mut crew: Vec<Worker> = Vec::new();
     for index in 0..sessions.max(workers) {
         let mut connection = team.connect().await?;
         let number = team.number(index);

@@ -7,7 +7,7 @@ use std::{
 
 use shards::{clock::unix_s, topology::parse_cpu_list};
 
-use super::{OperationEntry, Plan, ScenarioFault, Text, operations};
+use super::{OperationEntry, Plan, ScenarioFault, Secrets, Text, operations};
 use crate::{
     arrivals::{Arrivals, Shape},
     delay::Delay,
@@ -53,11 +53,11 @@ pub struct Resolved {
     pub slo: Slo,
 }
 
-type Outcome<T> = Result<T, ScenarioFault>;
+pub(super) type Outcome<T> = Result<T, ScenarioFault>;
 
 impl Plan {
-    /// Checks everything and fills in what is missing. `token` comes from flag or environment.
-    pub fn resolve(self, token: Option<String>) -> Outcome<Resolved> {
+    /// Checks everything and fills in what is missing.
+    pub fn resolve(self, secrets: Secrets) -> Outcome<Resolved> {
         let url = self.url.clone().ok_or_else(|| fault("url", "is missing"))?;
         let is_affinity = self.check_affinity == Some(true);
         let era = read("era", &self.era, str::parse)?.unwrap_or_default();
@@ -67,6 +67,7 @@ impl Plan {
                 "needs sessions, which era stateless has not",
             ));
         }
+        let exchange = self.exchange(secrets.connect)?;
         let load = self.load()?;
         let shape = self.shape()?;
         let is_open = self.rate.is_some() || shape.is_some();
@@ -79,6 +80,7 @@ impl Plan {
         let mix = self.mix(is_affinity)?;
         let options = RunOptions {
             url,
+            exchange,
             era,
             connections: positive("callers", self.callers, callers)?,
             sessions: self.sessions,
@@ -95,7 +97,7 @@ impl Plan {
             think: read("think", &self.think, str::parse::<Delay>)?.unwrap_or_default(),
             rhythm: read("profile", &self.profile, rhythm)?.unwrap_or_default(),
             mix,
-            token,
+            token: secrets.token,
             tokens: self.tokens()?,
             pattern: match read("connections", &self.connections, pattern)? {
                 Some(pattern) => pattern,
@@ -374,11 +376,11 @@ pub(super) fn operation(entry: &OperationEntry) -> Outcome<Operation> {
     })
 }
 
-fn fault(key: &str, what: impl Display) -> ScenarioFault {
+pub(super) fn fault(key: &str, what: impl Display) -> ScenarioFault {
     ScenarioFault(format!("{key} {what}"))
 }
 
-fn read<T, E: Display>(
+pub(super) fn read<T, E: Display>(
     key: &str,
     text: &Option<Text>,
     parse: impl Fn(&str) -> Result<T, E>,

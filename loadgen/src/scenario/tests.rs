@@ -5,7 +5,8 @@ use crate::scenario::EXAMPLE;
 
 fn resolve(text: &str) -> Result<Resolved, String> {
     let plan = Plan::parse(text).map_err(|fault| fault.to_string())?;
-    plan.resolve(None).map_err(|fault| fault.to_string())
+    plan.resolve(Secrets::default())
+        .map_err(|fault| fault.to_string())
 }
 
 const URL: &str = "url = \"http://127.0.0.1:1/mcp\"\n";
@@ -42,6 +43,11 @@ fn the_example_is_sound_and_says_everything() {
         "session-life",
         "streams",
         "target-shards",
+        "clients-at",
+        "chunks",
+        "chunk-bytes",
+        "heartbeats",
+        "connect-secret-file",
         "token-file",
         "jwt-key-file",
         "users",
@@ -111,7 +117,11 @@ fn flags_win_over_the_file() {
         rate: Some(10.0),
         ..Plan::default()
     };
-    let options = flags.over(file).resolve(None).unwrap().options;
+    let options = flags
+        .over(file)
+        .resolve(Secrets::default())
+        .unwrap()
+        .options;
     assert_eq!((options.rate, options.connections), (Some(10.0), 3));
     assert_eq!(options.mix[0].method, Method::Ping);
 }

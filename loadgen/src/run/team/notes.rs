@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Line, Seat, Team, Turn};
+use super::{Line, Seat, Team, Turn, Whose};
 use crate::{
     affinity::{Violation, ViolationKind},
     client::{CallFault, Called, Session},
@@ -14,7 +14,8 @@ use crate::{
 const FAULT_PAUSE: Duration = Duration::from_millis(10);
 
 impl Team {
-    pub(super) fn sent_at(&self, turn: Turn) -> Duration {
+    pub(in crate::run) fn sent_at(&self, turn: Turn) -> Duration {
+        self.deeds.set(self.deeds.get() + 1);
         if self.schedule.is_none() {
             return turn.intended;
         }
@@ -33,10 +34,11 @@ impl Team {
         turn: Turn,
         sent: Duration,
         result: Result<Called, CallFault>,
-        seat: &mut Seat,
+        whose: Whose,
     ) {
         let live = &self.common.live[usize::from(self.shard.id)];
-        let owner = seat.session.owner;
+        let owner = whose.owner;
+        self.deeds.set(self.deeds.get() + 1);
         let tally = &mut *self.tally.borrow_mut();
         tally.sent += 1;
         match result {
@@ -52,7 +54,7 @@ impl Team {
                     .add(u64::try_from(response.as_nanos()).unwrap_or(u64::MAX));
                 if turn.intended >= self.common.options.warm_up {
                     let service = timing.done.saturating_sub(sent);
-                    self.note_more(tally, called, sent, service, seat);
+                    self.note_more(tally, called, sent, service, whose);
                 }
             }
             Err(fault) => {
@@ -72,20 +74,53 @@ impl Team {
         live.calls.add(1);
     }
 
+    /// Takes down an exchange.
+    pub(in crate::run) fn note_exchange(
+        &self,
+        turn: Turn,
+        sent: Duration,
+        result: Result<Called, CallFault>,
+        owner: Option<u16>,
+    ) {
+        let whose = Whose {
+            owner,
+            number: None,
+        };
+        // The only operation there is.
+        self.note(self.slots[0], turn, sent, result, whose);
+    }
+
+    /// A client is bound.
+    pub(in crate::run) fn note_client(&self, session: &str) {
+        if let Some(owner) = self.owner_of(session) {
+            self.tally.borrow_mut().recorder.session(owner);
+        }
+    }
+
+    /// After a failed exchange: a spoiled connection goes.
+    pub(in crate::run) async fn after_fault(&self, fault: CallFault, line: &mut Line) {
+        if fault.spoils_connection() {
+            line.connection = None;
+        }
+        if fault.spoils_connection() || fault == CallFault::NoSession {
+            shards::sleep(FAULT_PAUSE).await;
+        }
+    }
+
     fn note_more(
         &self,
         tally: &mut Tally,
         called: Called,
         sent: Duration,
         service: Duration,
-        seat: &Seat,
+        whose: Whose,
     ) {
         if let Some(at) = called.first_byte_at {
             let first = self.since_start(at).saturating_sub(sent);
             record(&mut tally.first_byte, first);
         }
-        let index = seat.number / u64::from(self.shard.count);
-        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let Some(number) = whose.number else { return };
+        let index = usize::try_from(number / u64::from(self.shard.count)).unwrap_or(usize::MAX);
         if let Some(times) = tally.by_session.get_mut(index) {
             times.saturating_record(u64::try_from(service.as_nanos()).unwrap_or(u64::MAX));
         }
