@@ -9,10 +9,10 @@ mod publish;
 mod route;
 mod validate;
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
 use serde_json::json;
-use shards::ShardId;
+use shards::{ShardId, task::within};
 
 use self::{answer::Answer, route::Route};
 use super::{
@@ -21,14 +21,18 @@ use super::{
     json as fields,
     node::{End, Node},
     numbers,
-    session::Now,
+    session::{Now, Session},
 };
 use crate::{
     http::{HttpRefusal, header_values},
+    refusal::Refusal,
     reply::{ClientGone, Reply},
     request::Request,
     shard_state::ShardState,
 };
+
+/// How long a deletion waits for the other shards to free what the session had.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether the caller of this request is to be watched while its answer is made, as the owner must
 /// hear when it leaves.
@@ -84,12 +88,17 @@ pub async fn serve(
     }
 }
 
-/// Answers a request that could not be read.
-pub async fn refuse(refusal: HttpRefusal, max: usize, reply: &mut Reply<'_>) {
-    let answer = if refusal.status == 413 {
-        Answer::fault(&Fault::EnvelopeTooLarge(max, max + 1))
-    } else {
-        Answer::text(refusal.status, refusal.reason)
+/// Answers a request that was not read to its end or did not reach its shard; `max` is the limit of
+/// an envelope.
+pub async fn refuse(refusal: &Refusal, max: usize, reply: &mut Reply<'_>) {
+    let answer = match refusal {
+        Refusal::Http(HttpRefusal { status: 413, .. }) => {
+            Answer::fault(&Fault::EnvelopeTooLarge(max, max + 1))
+        }
+        Refusal::Http(refusal) => Answer::text(refusal.status, refusal.reason),
+        Refusal::Draining => Answer::fault(&Fault::Draining),
+        Refusal::Busy => Answer::busy(),
+        _ => Answer::internal(),
     };
     // A caller that has left needs no answer.
     let _ = answer.write_closing(reply).await;
@@ -128,8 +137,7 @@ async fn steps(
         Route::Metadata(id) => metadata(node, id, request),
         Route::Delete(id) => {
             if let Some(session) = id.and_then(|id| node.session(id)) {
-                node.end(state, &session, End::Deleted);
-                session.outbox.close(None);
+                delete(state, node, &session).await;
             }
             Answer::data(&json!({"deleted": true}))
         }
@@ -138,8 +146,18 @@ async fn steps(
     answer.write(state, request, reply).await
 }
 
+/// Ends a session. Once this has returned its sources can be bound by the next one.
+async fn delete(state: &Rc<ShardState>, node: &Rc<Node>, session: &Rc<Session>) {
+    let free = node.end(state, session, End::Deleted);
+    session.outbox.close(None);
+    if let Some(free) = free {
+        // Late, they are still given back, and whoever binds waits for it.
+        let _ = within(RELEASE_PATIENCE, free.wait()).await;
+    }
+}
+
 async fn by_source(state: &Rc<ShardState>, node: &Rc<Node>, source: &str) -> Answer {
-    let registry = node.registry;
+    let registry = &node.registry;
     let view = match registry.find_source((state, node), source).await {
         Ok(Some(id)) => registry.view((state, node), id).await,
         Ok(None) => Ok(Vec::new()),

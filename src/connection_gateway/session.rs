@@ -12,6 +12,7 @@ use std::{
 };
 
 use hashbrown::HashMap;
+use shards::notify::Event;
 
 use super::{
     envelope::{Envelope, Kind, write_number},
@@ -101,6 +102,8 @@ pub struct Session {
     /// Bytes of answers that wait for callers.
     pub(super) buffered: Cell<usize>,
     log: RefCell<VecDeque<LogLine>>,
+    /// It is connected no more.
+    pub(super) ended: Event,
 }
 
 /// What became of an envelope from a client.
@@ -140,6 +143,7 @@ impl Session {
             exchanges: RefCell::default(),
             buffered: Cell::new(0),
             log: RefCell::default(),
+            ended: Event::default(),
         };
         session.renew(now);
         session.set_metadata(metadata);
@@ -153,6 +157,7 @@ impl Session {
 
     pub(super) fn set_closed(&self) {
         self.status.set(Status::Closed);
+        self.ended.fire();
     }
 
     /// Its client was heard: the lease begins anew.

@@ -73,7 +73,8 @@ impl Node {
             return;
         }
         self.numbers.lease_expiries.add(1);
-        self.end(state, session, End::Expired);
+        // Nobody here waits for its claims.
+        let _ = self.end(state, session, End::Expired);
         session.outbox.fail(None, &Fault::OwnerExpired);
         self.cut_later(&session.outbox, now);
     }
