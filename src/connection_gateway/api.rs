@@ -21,7 +21,9 @@ use super::{
     json as fields,
     node::{End, Node},
     numbers,
-    session::{Now, Session},
+    registry::{Cluster, Registry},
+    session::Now,
+    session_id::SessionId,
 };
 use crate::{
     http::{HttpRefusal, header_values},
@@ -97,7 +99,7 @@ pub async fn refuse(refusal: &Refusal, max: usize, reply: &mut Reply<'_>) {
         }
         Refusal::Http(refusal) => Answer::text(refusal.status, refusal.reason),
         Refusal::Draining => Answer::fault(&Fault::Draining),
-        Refusal::Busy => Answer::busy(),
+        Refusal::Busy => Answer::fault(&Fault::Busy),
         _ => Answer::internal(),
     };
     // A caller that has left needs no answer.
@@ -125,48 +127,66 @@ async fn steps(
         Route::Metrics => metrics(node, request),
         Route::Status(id) => match id.and_then(|id| node.session(id)) {
             Some(session) => Answer::view(|out| session.write_view(out)),
-            None => Answer::no_session(),
+            None => match elsewhere(node, id) {
+                Some((cluster, id)) => {
+                    shown_view(cluster.look_up(node, id).await.map(|seen| Some(seen?.view)))
+                }
+                None => Answer::no_session(),
+            },
         },
-        Route::BySource(Some(source)) => by_source(state, node, &source).await,
+        Route::BySource(Some(source)) => {
+            shown_view(node.registry.view_of_source((state, node), &source).await)
+        }
         Route::BySource(None) => Answer::text(400, "Bad Request"),
-        Route::Publish(id) => publish::accept(state, node, id, request),
+        Route::Publish(id) => publish::accept(state, node, id, request).await,
         Route::Stream(id) => match publish::stream(state, node, id, request, reply).await {
             Ok(outcome) => return outcome,
             Err(answer) => answer,
         },
-        Route::Metadata(id) => metadata(node, id, request),
-        Route::Delete(id) => {
-            if let Some(session) = id.and_then(|id| node.session(id)) {
-                delete(state, node, &session).await;
-            }
-            Answer::data(&json!({"deleted": true}))
-        }
+        Route::Metadata(id) => metadata(node, id, request).await,
+        Route::Delete(id) => match delete(state, node, id).await {
+            Ok(()) => Answer::data(&json!({"deleted": true})),
+            Err(fault) => Answer::fault(&fault),
+        },
         Route::Unknown => Answer::text(404, "404 Not Found"),
     };
     answer.write(state, request, reply).await
 }
 
-/// Ends a session. Once this has returned its sources can be bound by the next one.
-async fn delete(state: &Rc<ShardState>, node: &Rc<Node>, session: &Rc<Session>) {
-    let free = node.end(state, session, End::Deleted);
-    session.outbox.close(None);
-    if let Some(free) = free {
-        // Late, they are still given back, and whoever binds waits for it.
-        let _ = within(RELEASE_PATIENCE, free.wait()).await;
+/// Ends a session, wherever it is. Once this has returned its sources can be bound by the next one.
+async fn delete(
+    state: &Rc<ShardState>,
+    node: &Rc<Node>,
+    id: Option<SessionId>,
+) -> Result<(), Fault> {
+    if let Some(session) = id.and_then(|id| node.session(id)) {
+        let free = node.end(state, &session, End::Deleted);
+        session.outbox.close(None);
+        if let Some(free) = free {
+            // Late, they are still given back, and whoever binds waits for it.
+            let _ = within(RELEASE_PATIENCE, free.wait()).await;
+        }
+        return Ok(());
+    }
+    match elsewhere(node, id) {
+        Some((cluster, id)) => cluster.delete(id).await,
+        None => Ok(()),
     }
 }
 
-async fn by_source(state: &Rc<ShardState>, node: &Rc<Node>, source: &str) -> Answer {
-    let registry = &node.registry;
-    let view = match registry.find_source((state, node), source).await {
-        Ok(Some(id)) => registry.view((state, node), id).await,
-        Ok(None) => Ok(Vec::new()),
-        Err(()) => Err(()),
-    };
+/// Where to ask for a session that is not this node's.
+fn elsewhere(node: &Node, id: Option<SessionId>) -> Option<(&Rc<Cluster>, SessionId)> {
+    match &node.registry {
+        Registry::Memory => None,
+        Registry::Redis(cluster) => Some((cluster, id?)),
+    }
+}
+
+fn shown_view(view: Result<Option<Vec<u8>>, Fault>) -> Answer {
     match view {
-        Ok(view) if view.is_empty() => Answer::no_session(),
-        Ok(view) => Answer::view(|out| out.extend_from_slice(&view)),
-        Err(()) => Answer::busy(),
+        Ok(Some(view)) => Answer::view(|out| out.extend_from_slice(&view)),
+        Ok(None) => Answer::no_session(),
+        Err(fault) => Answer::fault(&fault),
     }
 }
 
@@ -188,7 +208,7 @@ fn metrics(node: &Node, request: &Request) -> Answer {
     }
 }
 
-fn metadata(node: &Node, id: Option<super::session_id::SessionId>, request: &Request) -> Answer {
+async fn metadata(node: &Node, id: Option<SessionId>, request: &Request) -> Answer {
     let body = std::str::from_utf8(request.body_bytes()).unwrap_or_default();
     let found = fields::members(body, ["metadata"]);
     let metadata = found
@@ -198,7 +218,17 @@ fn metadata(node: &Node, id: Option<super::session_id::SessionId>, request: &Req
         return Answer::invalid(&validate::metadata(body));
     };
     let Some(session) = id.and_then(|id| node.session(id)) else {
-        return Answer::fault(&Fault::SessionNotFound);
+        let Some((cluster, id)) = elsewhere(node, id) else {
+            return Answer::fault(&Fault::SessionNotFound);
+        };
+        return match cluster.patch(id, metadata).await {
+            Ok(session) => Answer::view(|out| {
+                out.extend_from_slice(br#"{"session":"#);
+                out.extend_from_slice(&session);
+                out.push(b'}');
+            }),
+            Err(fault) => Answer::fault(&fault),
+        };
     };
     node.registry.update(&session, metadata);
     session.note(

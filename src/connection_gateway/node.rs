@@ -81,7 +81,7 @@ pub struct Node {
     pub listeners: Listeners,
     /// Bounds of requests to the internal API.
     pub head_limits: HeadLimits,
-    /// The other nodes' side of sessions.
+    /// Who else knows of sessions.
     pub registry: Registry,
     /// Counters of this shard.
     pub numbers: Arc<GatewayNumbers>,
@@ -115,6 +115,7 @@ impl Node {
         listeners: Listeners,
         secret: &[u8],
         (all_numbers, shard): (AllNumbers, usize),
+        registry: Registry,
     ) -> Self {
         let bearer_key = hmac::Key::new(hmac::HMAC_SHA256, secret);
         let bearer = hmac::sign(&bearer_key, settings.auth_token.bytes());
@@ -130,7 +131,7 @@ impl Node {
                 body_bytes_max,
                 ..HeadLimits::default()
             },
-            registry: Registry::Memory,
+            registry,
             numbers: all_numbers[shard].clone(),
             all_numbers,
             index: RefCell::default(),
@@ -208,7 +209,6 @@ impl Node {
         ));
         self.registry.claim((state, self), &session).await?;
         let now = Now::read();
-        session.renew(now);
         session.note_bound(now);
         self.sessions.borrow_mut().insert(id, session.clone());
         let due = Due::Lease(Rc::downgrade(&session));
@@ -265,7 +265,8 @@ impl Node {
         } else if end == End::Closed {
             return None;
         }
-        self.registry.release((state, self), session, shown_until)
+        self.registry
+            .release((state, self), session, (end, shown_until))
     }
 
     /// Shows a closed session until its lease ends, unless there are too many.

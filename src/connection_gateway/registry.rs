@@ -2,19 +2,24 @@
 //! source, how many sessions a subject has, and how an envelope reaches the node that has the
 //! client.
 //!
-//! The rules all adapters keep: a claim is atomic and names its session; a change is made only by
+//! The rules both adapters keep: a claim is atomic and names its session; a change is made only by
 //! the session that holds the claim; nothing that was accepted is dropped in silence.
 
 mod memory;
+mod redis;
+
+pub(super) use self::redis::{Afterwards, Call, Shared};
+pub use self::redis::{Cluster, block_ms};
 
 use std::{rc::Rc, time::Duration};
 
 use shards::notify::Event;
 
 use super::{
+    envelope::Envelope,
     fault::Fault,
     index::{Ask, answer},
-    node::Node,
+    node::{End, Node},
     session::{Now, Session},
     session_id::SessionId,
 };
@@ -25,72 +30,151 @@ use crate::shard_state::ShardState;
 pub enum Registry {
     /// In this process, which is the only node.
     Memory,
+    /// In Redis, which other nodes share.
+    Redis(Rc<Cluster>),
 }
 
 impl Registry {
-    /// Claims what a session needs before it is one, or nothing.
+    /// Starts what a shard does for it all the time.
+    pub(crate) fn start(&self, state: &Rc<ShardState>, node: &Rc<Node>) {
+        if let Self::Redis(cluster) = self {
+            cluster.start(state, node);
+        }
+    }
+
+    /// Ends its connections, for good.
+    pub(crate) fn stop(&self) {
+        if let Self::Redis(cluster) = self {
+            cluster.stop();
+        }
+    }
+
+    /// Whether it can be asked.
+    pub(crate) fn is_ready(&self) -> bool {
+        match self {
+            Self::Memory => true,
+            Self::Redis(cluster) => cluster.is_ready(),
+        }
+    }
+
+    /// Claims what a session needs before it is one, or nothing; its lease begins now.
     pub(super) async fn claim(
         &self,
         (state, node): (&Rc<ShardState>, &Rc<Node>),
-        session: &Session,
+        session: &Rc<Session>,
     ) -> Result<(), Fault> {
-        let Self::Memory = self;
-        memory::claim((state, node), &session.claims, session.id).await
+        match self {
+            Self::Memory => {
+                memory::claim((state, node), &session.claims, session.id).await?;
+                session.renew(Now::read());
+                Ok(())
+            }
+            Self::Redis(cluster) => cluster.bind((state, node), session).await,
+        }
     }
 
     /// Gives back what a session holds, at once or in a task of its own, whose end is the event's;
-    /// until when the session is still shown by its sources, monotonic ms.
+    /// why it ends, and until when a closed one is still shown by its sources, monotonic ms.
     pub(super) fn release(
         &self,
         (state, node): (&Rc<ShardState>, &Rc<Node>),
-        session: &Session,
-        shown_until: u64,
+        session: &Rc<Session>,
+        (end, shown_until): (End, u64),
     ) -> Option<Rc<Event>> {
-        let Self::Memory = self;
         let claims = &session.claims;
-        memory::release(
-            (state, node),
-            claims.subject.clone(),
-            claims.sources.clone(),
-            session.id,
-            shown_until,
-        )
+        match self {
+            Self::Memory => memory::release(
+                (state, node),
+                claims.subject.clone(),
+                claims.sources.clone(),
+                session.id,
+                shown_until,
+            ),
+            Self::Redis(cluster) => {
+                let afterwards = match end {
+                    End::Closed => Afterwards::Closed,
+                    End::Deleted | End::Expired => Afterwards::Gone,
+                };
+                cluster.release((state, node), session, afterwards)
+            }
+        }
     }
 
-    /// The lease of a session begins anew: two stores.
-    pub(super) fn renew(&self, session: &Session, now: Now) {
-        let Self::Memory = self;
-        session.renew(now);
+    /// A client was heard.
+    pub(super) fn heard(&self, node: &Node, session: &Rc<Session>) {
+        if let Self::Redis(cluster) = self {
+            cluster.heard(node, session);
+        }
     }
 
-    /// Replaces a session's metadata.
-    pub(super) fn update(&self, session: &Session, metadata: &str) {
-        let Self::Memory = self;
+    /// Replaces the metadata of a session of this shard.
+    pub(super) fn update(&self, session: &Rc<Session>, metadata: &str) {
         session.set_metadata(Some(metadata));
+        if let Self::Redis(cluster) = self {
+            let (cluster, session) = (cluster.clone(), session.clone());
+            shards::spawn(async move { cluster.write_metadata(&session).await });
+        }
     }
 
-    /// The session that has a source, or had it last; `Err`: nobody could be asked.
-    pub(super) async fn find_source(
+    /// Hands an envelope of a client to another node that waits for it; false: none does.
+    pub(super) fn relay(
+        &self,
+        node: &Node,
+        session: &Rc<Session>,
+        envelope: &Envelope<'_>,
+    ) -> bool {
+        match self {
+            Self::Memory => false,
+            Self::Redis(cluster) => cluster.relay(node, session, envelope),
+        }
+    }
+
+    /// Ends all requests of other nodes to a session with a line that says why.
+    pub(super) fn fail_callers(&self, node: &Node, session: &Rc<Session>, reason: &str) {
+        if let Self::Redis(cluster) = self {
+            cluster.fail_callers(node, session, reason);
+        }
+    }
+
+    /// A client has room again for what waits elsewhere.
+    pub(super) fn wake(&self) {
+        if let Self::Redis(cluster) = self {
+            cluster.wake();
+        }
+    }
+
+    /// The status view of the session that has a source, or had it last, if there is one.
+    pub(super) async fn view_of_source(
         &self,
         (state, node): (&Rc<ShardState>, &Rc<Node>),
         source: &str,
-    ) -> Result<Option<SessionId>, ()> {
-        let Self::Memory = self;
-        memory::find_source((state, node), source).await
-    }
-
-    /// The status view of a session, empty when there is none; `Err`: nobody could be asked.
-    /// Callers are steered to the owner first, so only a session found by its source may be
-    /// elsewhere.
-    pub(super) async fn view(
-        &self,
-        (state, node): (&Rc<ShardState>, &Rc<Node>),
-        id: SessionId,
-    ) -> Result<Vec<u8>, ()> {
-        let Self::Memory = self;
-        memory::ask_owner(state, node, Ask::View(id))
-            .await
-            .ok_or(())
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let here = async |id| {
+            let view = memory::ask_owner(state, node, Ask::View(id)).await;
+            view.ok_or(Fault::Busy)
+        };
+        let view = match self {
+            Self::Memory => {
+                let found = memory::find_source((state, node), source).await;
+                match found.map_err(|()| Fault::Busy)? {
+                    Some(id) => here(id).await?,
+                    None => return Ok(None),
+                }
+            }
+            Self::Redis(cluster) => {
+                let Some(seen) = cluster.find_source(node, source).await? else {
+                    return Ok(None);
+                };
+                // Who has its client knows it best.
+                let own = if seen.is_ours {
+                    here(seen.id).await?
+                } else {
+                    Vec::new()
+                };
+                if own.is_empty() { seen.view } else { own }
+            }
+        };
+        Ok((!view.is_empty()).then_some(view))
     }
 }
 

@@ -324,13 +324,13 @@ impl Ears<'_> {
             (ClientMessage::Heartbeat, session) => {
                 let now = Now::read();
                 if let Some(session) = session {
-                    self.node.registry.renew(&session, now);
+                    self.node.heard(&session, now);
                 }
                 self.outbox
                     .push(|out| message::write_heartbeat(out, now.unix_ms));
             }
             (ClientMessage::Envelope(envelope), Some(session)) => {
-                self.node.registry.renew(&session, Now::read());
+                self.node.heard(&session, Now::read());
                 if let Err(fault) = self.node.receive(&session, &envelope, self.line) {
                     self.outbox
                         .push_error(envelope.request_id.as_deref(), &fault);
@@ -338,7 +338,7 @@ impl Ears<'_> {
             }
             (ClientMessage::Metadata { metadata, .. }, Some(session)) => {
                 let now = Now::read();
-                self.node.registry.renew(&session, now);
+                self.node.heard(&session, now);
                 self.node.registry.update(&session, metadata);
                 session.note(now, "info", "Gateway session metadata updated", None);
             }

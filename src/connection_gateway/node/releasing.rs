@@ -65,10 +65,12 @@ impl Drop for Release {
 
 impl Node {
     /// Waits for the end of a session of this shard that is about to end, and for its claims to be
-    /// free: [`answer::YES`]. One that goes on is [`answer::NO`], at once.
+    /// free: [`answer::YES`]. One that goes on, or is not known, is [`answer::NO`], at once.
     pub async fn await_end(&self, id: SessionId) -> Vec<u8> {
         let session = self.session(id);
-        if let Some(session) = session.filter(|session| session.status() == Status::Connected) {
+        if let Some(session) = &session
+            && session.status() == Status::Connected
+        {
             let is_ending = session.outbox.is_closing();
             if !is_ending || within(END_PATIENCE, session.ended.wait()).await.is_none() {
                 return answer::NO.to_vec();
@@ -76,7 +78,7 @@ impl Node {
         }
         let is_free = match self.releasing.of(id) {
             Some(done) => within(END_PATIENCE, done.wait()).await.is_some(),
-            None => true,
+            None => session.is_some(),
         };
         if is_free { answer::YES } else { answer::NO }.to_vec()
     }
