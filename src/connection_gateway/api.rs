@@ -230,7 +230,7 @@ async fn metadata(node: &Node, id: Option<SessionId>, request: &Request) -> Answ
             Err(fault) => Answer::fault(&fault),
         };
     };
-    node.registry.update(&session, metadata);
+    node.registry.update(&session, metadata).await;
     session.note(
         Now::read(),
         "info",

@@ -107,8 +107,17 @@ impl Registry {
         }
     }
 
-    /// Replaces the metadata of a session of this shard.
-    pub(super) fn update(&self, session: &Rc<Session>, metadata: &str) {
+    /// Replaces the metadata of a session of this shard. Other nodes see them when this has returned,
+    /// or as soon as Redis can be reached.
+    pub(super) async fn update(&self, session: &Rc<Session>, metadata: &str) {
+        session.set_metadata(Some(metadata));
+        if let Self::Redis(cluster) = self {
+            cluster.write_metadata(session).await;
+        }
+    }
+
+    /// The same for a client, which does not wait for it.
+    pub(super) fn update_soon(&self, session: &Rc<Session>, metadata: &str) {
         session.set_metadata(Some(metadata));
         if let Self::Redis(cluster) = self {
             let (cluster, session) = (cluster.clone(), session.clone());

@@ -339,7 +339,7 @@ impl Ears<'_> {
             (ClientMessage::Metadata { metadata, .. }, Some(session)) => {
                 let now = Now::read();
                 self.node.heard(&session, now);
-                self.node.registry.update(&session, metadata);
+                self.node.registry.update_soon(&session, metadata);
                 session.note(now, "info", "Gateway session metadata updated", None);
             }
             (ClientMessage::Envelope(envelope), None) => {

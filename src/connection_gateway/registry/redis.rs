@@ -32,12 +32,13 @@ mod shared;
 
 pub(in crate::connection_gateway) use self::{calls::Call, claims::Afterwards, shared::Shared};
 
-use std::{cell::Cell, rc::Rc};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use self::{calls::Calls, entry::EntryId, reader::Streams, replies::Outgoing};
 use super::super::{fault::Fault, node::Node, numbers::GatewayNumbers};
 use crate::{
     connection_gateway::node::millis,
+    log,
     redis::{RedisClient, RedisFault, Reply},
     settings::ConnectionGateway,
     shard_state::ShardState,
@@ -66,7 +67,7 @@ pub struct Cluster {
     streams: Streams,
     calls: Calls,
     outgoing: Outgoing,
-    numbers: std::sync::Arc<GatewayNumbers>,
+    numbers: Arc<GatewayNumbers>,
     /// Until where the inbox was trimmed, and when, monotonic ms.
     trimmed: Cell<(EntryId, u64)>,
 }
@@ -84,7 +85,7 @@ impl Cluster {
         (client, reading): (RedisClient, RedisClient),
         settings: &ConnectionGateway,
         (node_id, process, shard): (&str, &str, u16),
-        numbers: std::sync::Arc<GatewayNumbers>,
+        numbers: Arc<GatewayNumbers>,
     ) -> Self {
         let number = |number: u64| number.to_string().into_bytes().into_boxed_slice();
         Self {
@@ -110,8 +111,16 @@ impl Cluster {
     /// Starts what the shard does by itself; it ends with [`Self::stop`].
     pub(super) fn start(self: &Rc<Self>, state: &Rc<ShardState>, node: &Rc<Node>) {
         let (weak_state, weak_node) = (Rc::downgrade(state), Rc::downgrade(node));
-        shards::spawn(reader::run(self.clone(), weak_state.clone(), weak_node));
-        shards::spawn(replies::run(self.clone(), weak_state));
+        let cluster = self.clone();
+        let reader = {
+            let state = weak_state.clone();
+            move || reader::run(cluster.clone(), state.clone(), weak_node.clone())
+        };
+        shards::spawn(keep(reader));
+        let cluster = self.clone();
+        shards::spawn(keep(move || {
+            replies::run(cluster.clone(), weak_state.clone())
+        }));
         if state.shard.id == 0 {
             shards::spawn(name::hold(self.clone(), Rc::downgrade(node)));
         }
@@ -197,6 +206,15 @@ return id
             self.numbers.saw_round_trip(took);
         }
         outcome
+    }
+}
+
+/// Runs a task that the shard cannot do without until it ends; a panic costs what it was at.
+async fn keep<F: Future<Output = ()>>(task: impl Fn() -> F) {
+    const PAUSE: Duration = Duration::from_millis(100);
+    while shards::task::guard(task()).await.is_none() {
+        log::error(|| "connection gateway: a panic of the registry's; it begins anew".into());
+        shards::sleep(PAUSE).await;
     }
 }
 

@@ -170,7 +170,7 @@ impl Cluster {
         }
         let mut remotes = self.calls.remotes.borrow_mut();
         if remotes.len() >= REMOTES_MAX && !remotes.contains_key(&id) {
-            return Err(Fault::RegistryAway);
+            return Err(Fault::Busy);
         }
         let left_ms = record.expires_at.saturating_sub(now.unix_ms);
         let remote = remotes.entry(id).or_insert_with(|| Remote {

@@ -131,15 +131,18 @@ impl Cluster {
         Ok(view)
     }
 
-    /// Writes the metadata of a session of this shard. What cannot be written now is with the next
-    /// renewal.
+    /// Writes the metadata of a session of this shard; others see them when this has returned. What
+    /// cannot be written now is with the next renewal.
     pub(in crate::connection_gateway) async fn write_metadata(self: &Rc<Self>, session: &Session) {
         let shared = &session.shared;
         shared.is_dirty.set(true);
-        if shared.is_writing.replace(true) {
+        let under_way = shared.writing.borrow().clone();
+        if let Some(written) = under_way {
             // Whoever writes them writes these too.
+            written.wait().await;
             return;
         }
+        let _writing = shared.begin_writing();
         while shared.is_dirty.replace(false) {
             let metadata = session.metadata();
             let text = metadata.as_deref().unwrap_or("{}");
@@ -159,7 +162,6 @@ impl Cluster {
                 }
             }
         }
-        shared.is_writing.set(false);
     }
 
     /// Another node has replaced the metadata of a session of this shard.

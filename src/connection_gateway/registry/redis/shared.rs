@@ -6,6 +6,7 @@ use std::{
 };
 
 use hashbrown::HashMap;
+use shards::notify::Event;
 
 use super::entry::EntryId;
 
@@ -18,9 +19,10 @@ pub(in crate::connection_gateway) struct Shared {
     pub(super) renewed_ms: Cell<u64>,
     /// Until when Redis has it for alive, monotonic ms.
     pub(super) safe_until: Cell<u64>,
-    /// Its metadata are to be written; they are being written.
+    /// Its metadata are to be written.
     pub(super) is_dirty: Cell<bool>,
-    pub(super) is_writing: Cell<bool>,
+    /// They are being written, until this happens.
+    pub(super) writing: RefCell<Option<Rc<Event>>>,
     /// The last change of its metadata that is in them.
     pub(super) metadata_as_of: Cell<EntryId>,
     /// Requests from other nodes whose answers are outstanding, by their ids.
@@ -34,7 +36,7 @@ impl Default for Shared {
             renewed_ms: Cell::new(0),
             safe_until: Cell::new(u64::MAX),
             is_dirty: Cell::new(false),
-            is_writing: Cell::new(false),
+            writing: RefCell::default(),
             metadata_as_of: Cell::default(),
             callers: RefCell::default(),
         }
@@ -55,6 +57,31 @@ impl Shared {
     /// Whether any is.
     pub(in crate::connection_gateway) fn has_callers(&self) -> bool {
         !self.callers.borrow().is_empty()
+    }
+}
+
+/// Metadata are being written; dropped when they are, or will not be.
+pub(super) struct Writing<'a> {
+    shared: &'a Shared,
+    written: Rc<Event>,
+}
+
+impl Shared {
+    /// Lets others wait until what is given back is dropped.
+    pub(super) fn begin_writing(&self) -> Writing<'_> {
+        let written = Rc::new(Event::default());
+        *self.writing.borrow_mut() = Some(written.clone());
+        Writing {
+            shared: self,
+            written,
+        }
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        *self.shared.writing.borrow_mut() = None;
+        self.written.fire();
     }
 }
 
