@@ -66,7 +66,7 @@ impl Registry {
         match self {
             Self::Memory => {
                 memory::claim((state, node), &session.claims, session.id).await?;
-                session.renew(Now::read());
+                session.begin(Now::read());
                 Ok(())
             }
             Self::Redis(cluster) => cluster.bind((state, node), session).await,

@@ -87,7 +87,7 @@ pub struct Session {
     pub generation: u64,
     node_id: Rc<str>,
     status: Cell<Status>,
-    connected_at: u64,
+    connected_at: Cell<u64>,
     last_seen: Cell<u64>,
     /// End of the lease, wall clock.
     expires_at: Cell<u64>,
@@ -171,7 +171,7 @@ impl Session {
             generation: 0,
             node_id: node_id.clone(),
             status: Cell::new(Status::Connected),
-            connected_at: now.unix_ms,
+            connected_at: Cell::new(now.unix_ms),
             last_seen: Cell::new(now.unix_ms),
             expires_at: Cell::new(0),
             lease_until: Cell::new(0),
@@ -198,6 +198,12 @@ impl Session {
     pub(super) fn set_closed(&self) {
         self.status.set(Status::Closed);
         self.ended.fire();
+    }
+
+    /// It has what it needs: it is connected from now on.
+    pub(super) fn begin(&self, now: Now) {
+        self.connected_at.set(now.unix_ms);
+        self.renew(now);
     }
 
     /// Its client was heard: the lease begins anew.
@@ -232,7 +238,7 @@ impl Session {
 
     /// When it was bound, ms since 1970.
     pub(super) fn connected_at(&self) -> u64 {
-        self.connected_at
+        self.connected_at.get()
     }
 
     /// Name of the node that has its client.
@@ -414,9 +420,9 @@ impl Session {
         self.write_node(out);
         write_member(out, r#","expiresAt":"#, self.expires_at.get());
         self.write_metadata(out);
-        write_member(out, r#","now":"#, self.connected_at);
+        write_member(out, r#","now":"#, self.connected_at.get());
         write_member(out, r#","generation":"#, self.generation);
-        write_member(out, r#","connectedAt":"#, self.connected_at);
+        write_member(out, r#","connectedAt":"#, self.connected_at.get());
         write_member(out, r#","lastSeenAt":"#, self.last_seen.get());
         out.push(b'}');
     }
@@ -426,7 +432,7 @@ impl Session {
         self.write_claims(out);
         write_member(out, r#","generation":"#, self.generation);
         self.write_node(out);
-        write_member(out, r#","connectedAt":"#, self.connected_at);
+        write_member(out, r#","connectedAt":"#, self.connected_at.get());
         write_member(out, r#","lastSeenAt":"#, self.last_seen.get());
         write_member(out, r#","expiresAt":"#, self.expires_at.get());
         self.write_metadata(out);

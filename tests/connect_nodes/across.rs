@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     cluster::{PREFIX, SHARDS, Two, keys_with},
-    stage::{chunk, end, lines, next_line, token_of},
+    stage::{chunk, claims_of, end, lines, next_line, sign, token_of},
     support::eventually,
 };
 
@@ -173,6 +173,25 @@ fn a_source_with_a_live_owner_is_bound_on_no_other_node() {
         second.ends_with(Some(1008));
     }
     client.is_served();
+}
+
+#[test]
+fn a_token_that_is_good_once_is_so_for_all_nodes() {
+    let two = Two::with(1, |settings| settings.single_use_tokens = true);
+    let mut claims = claims_of("tmb_1");
+    claims["nonce"] = "once".into();
+    let token = sign(&claims);
+    let mut client = two.a.client();
+    client.bind(&token, &json!({}));
+    drop(client);
+    let mut second = two.b.client();
+    eventually("its source is free", || {
+        let view = two.b.by_source("debug:tmbId:tmb_1").json()["data"].take();
+        (view["ownerAlive"] != true).then_some(())
+    });
+    second.send_bind(&token, &json!({}));
+    assert_eq!(second.error(Some("bind-1")), "invalid_token");
+    second.ends_with(Some(1008));
 }
 
 /// The checks of the contract's table, by a node that does not have the session.

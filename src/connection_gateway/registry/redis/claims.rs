@@ -182,7 +182,7 @@ impl Cluster {
             if !patience.wait((state, node), holder).await {
                 return Err(refused);
             }
-            session.renew(Now::read());
+            session.begin(Now::read());
         }
     }
 
