@@ -169,8 +169,8 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The line that ends a request which failed, understood by the plugin server: of a session with its
-/// generation and kind of consumer, for a request with its capability.
+/// The line that ends a request which failed, understood by the plugin server: of a session with
+/// its generation and kind of consumer, for a request with its capability.
 pub(super) fn failure_line(
     (session, generation, consumer_type): (SessionId, u64, &str),
     (request_id, capability): (&str, Option<&str>),

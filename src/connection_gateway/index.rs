@@ -75,8 +75,8 @@ pub struct Index {
 }
 
 impl Index {
-    /// Answers; but for [`Ask::View`] and [`Ask::AwaitEnd`], which are about a session and not about
-    /// the index.
+    /// Answers; but for [`Ask::View`] and [`Ask::AwaitEnd`], which are about a session and not
+    /// about the index.
     pub fn apply(&mut self, ask: Ask) -> Vec<u8> {
         let is_done = match ask {
             Ask::ClaimSubject(subject, id, max) => self.claim_subject(subject, id, max),

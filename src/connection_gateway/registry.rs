@@ -107,8 +107,8 @@ impl Registry {
         }
     }
 
-    /// Replaces the metadata of a session of this shard. Other nodes see them when this has returned,
-    /// or as soon as Redis can be reached.
+    /// Replaces the metadata of a session of this shard. Other nodes see them when this has
+    /// returned, or as soon as Redis can be reached.
     pub(super) async fn update(&self, session: &Rc<Session>, metadata: &str) {
         session.set_metadata(Some(metadata));
         if let Self::Redis(cluster) = self {

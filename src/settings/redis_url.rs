@@ -1,4 +1,5 @@
-//! A Redis said as a URL: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, with `rediss` for TLS.
+//! A Redis said as a URL: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, with `rediss` for
+//! TLS.
 
 use super::{
     groups::{Redis, RedisConnection},

@@ -291,8 +291,8 @@ fn messages_sent_in_one_packet_with_the_upgrade_are_heard() {
     });
 }
 
-/// Claims belong to all shards. Whoever was told that a session is gone finds them free, and so does
-/// one whose own connection has just ended: the real CLI stops for good when it is refused.
+/// Claims belong to all shards. Whoever was told that a session is gone finds them free, and so
+/// does one whose own connection has just ended: the real CLI stops for good when it is refused.
 #[test]
 fn a_source_can_be_bound_again_at_once() {
     let node = Node::with(4, |settings| settings.sessions_per_subject_max = 1);

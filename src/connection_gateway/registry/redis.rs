@@ -11,7 +11,8 @@
 //!   XREAD: a line to the caller               <------------- replies: append to B's inbox
 //! ```
 //!
-//! * `claims`: what a session takes and gives back; `lease`: that it lives; `metadata`: of a session
+//! * `claims`: what a session takes and gives back; `lease`: that it lives; `metadata`: of a
+//!   session
 //! * `lookup`: sessions of other nodes, as they are shown
 //! * `calls`: requests of callers here to sessions elsewhere; `replies`: the other way round
 //! * `reader`: the blocking read; `entry`, `record`, `keys`, `script`: what is in Redis

@@ -1,8 +1,8 @@
 //! Names in Redis. Those of sessions and mailboxes are the original's (contract section 4), so that
 //! its nodes and ours share one Redis; inboxes, node names and nonces are ours.
 //!
-//! The names have no hash tags, as the original's have none: several of one session are in different
-//! slots, and a script needs them together. So it is one Redis and not a Redis Cluster.
+//! The names have no hash tags, as the original's have none: several of one session are in
+//! different slots, and a script needs them together. So it is one Redis and not a Redis Cluster.
 
 /// What all names begin with.
 macro_rules! prefix {

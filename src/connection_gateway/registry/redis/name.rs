@@ -26,8 +26,8 @@ return false
 "#,
 );
 
-/// Keeps the name while the node lives. A name that another process still has after a whole lease is
-/// held by one that lives.
+/// Keeps the name while the node lives. A name that another process still has after a whole lease
+/// is held by one that lives.
 pub(super) async fn hold(cluster: Rc<Cluster>, node: Weak<Node>) {
     let pause = Duration::from_millis((cluster.limits.lease_ms / 3).max(10));
     let (mut other, mut is_told) = (None, false);

@@ -1,9 +1,10 @@
 //! The one blocking read of a shard: its inbox, the mailboxes of its sessions, and the reply
 //! mailboxes that nodes of the original write for it.
 //!
-//! It goes on where it was after every interruption, so an entry is lost only with Redis, and none is
-//! taken twice. A set of streams that changes while it waits is told through the inbox by the script
-//! that changes it. A mailbox whose client has enough to take is left alone until there is room.
+//! It goes on where it was after every interruption, so an entry is lost only with Redis, and none
+//! is taken twice. A set of streams that changes while it waits is told through the inbox by the
+//! script that changes it. A mailbox whose client has enough to take is left alone until there is
+//! room.
 
 use std::{
     cell::{Cell, RefCell},

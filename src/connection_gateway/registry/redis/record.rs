@@ -1,7 +1,7 @@
 //! A session as Redis has it: the original's JSON, in an order of our own.
 //!
-//! What changes with the lease comes first and always has the same length, so a renewal writes it in
-//! place, whatever the metadata weigh (contract D26):
+//! What changes with the lease comes first and always has the same length, so a renewal writes it
+//! in place, whatever the metadata weigh (contract D26):
 //!
 //! ```text
 //! {"expiresAt":1796011816666,"lastSeenAt":1796011801666,"status":"connected","generation":0,
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Whoever writes to the head compares the fence first: so nothing is renewed that was deleted,
-//! closed, or is another's. Readers of JSON do not mind the order, nor the member `inbox`. A node of
-//! the original that changes the metadata writes its own order; the owner then puts ours back.
+//! closed, or is another's. Readers of JSON do not mind the order, nor the member `inbox`. A node
+//! of the original that changes the metadata writes its own order; the owner then puts ours back.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
 //! The owner's side of requests from other nodes: they come through the session's mailbox, and what
 //! the client answers goes to the inbox of whoever asked, many answers in one command.
 //!
-//! Answers are numbered. One whose fate is unknown is sent again, since the other side drops what it
-//! has; a node of the original could not, so there the request fails instead.
+//! Answers are numbered. One whose fate is unknown is sent again, since the other side drops what
+//! it has; a node of the original could not, so there the request fails instead.
 
 use std::{
     cell::{Cell, RefCell},
@@ -337,7 +337,8 @@ impl Cluster {
         self.queue(node, session, request_id, to, line);
     }
 
-    /// What waits counts as an answer that waits for a caller: too much of it, and the client waits.
+    /// What waits counts as an answer that waits for a caller: too much of it, and the client
+    /// waits.
     fn queue(
         &self,
         node: &Node,
