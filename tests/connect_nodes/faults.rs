@@ -18,7 +18,7 @@ use crate::{
     cluster::node_with,
     redis::Server,
     stage::{Client, Heard, Node, Session, chunk, end, lines},
-    support::{FaultProxy, eventually},
+    support::{Effect, Fault, FaultProxy, eventually},
 };
 
 /// Callers at the same time.
@@ -91,6 +91,89 @@ enum Outcome {
     Whole,
     Failed,
     Refused,
+}
+
+/// A Redis, a node that reaches it through a proxy, and one that does not.
+fn behind_a_proxy(index: usize) -> (Server, FaultProxy, [Node; 2]) {
+    let redis = Server::start(&[]);
+    let proxy = FaultProxy::start(SocketAddr::from(([127, 0, 0, 1], redis.port)));
+    let nodes = [0, 1].map(|number| {
+        let port = if number == index {
+            proxy.address.port()
+        } else {
+            redis.port
+        };
+        node_with(port, &format!("node-{number}"), 2, |settings| {
+            if let (Some(redis), true) = (&mut settings.redis, number == index) {
+                redis.host = proxy.address.ip().to_string();
+            }
+        })
+    });
+    (redis, proxy, nodes)
+}
+
+/// From now on what Redis says is lost with the connection, and done all the same.
+fn lose_replies(proxy: &FaultProxy) {
+    proxy.arm(Fault::in_reply(0, Effect::Reset));
+}
+
+/// The owner cannot know that its answers have arrived, and sends them again.
+#[test]
+fn answers_whose_fate_is_unknown_arrive_once() {
+    let (_redis, proxy, [a, b]) = behind_a_proxy(0);
+    let (mut client, session) = a.bound("tmb_1");
+    for round in 0..10 {
+        let id = format!("r-{round}");
+        let mut caller = b.open_stream(session.id(), &session.stream_body(&id));
+        client.envelope();
+        let hits = proxy.hits();
+        lose_replies(&proxy);
+        client.send_envelope(session.envelope("stream", &id, chunk(json!(round))));
+        proxy.await_hits(hits + 1);
+        proxy.mend();
+        client.send_envelope(session.envelope("stream", &id, end()));
+        let lines = lines(&mut caller);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert_eq!(lines[0]["payload"]["data"], round);
+        assert_eq!(lines[1]["payload"]["event"], "end");
+        eventually("the node is back", || a.is_ready().then_some(()));
+    }
+}
+
+/// Whoever publishes cannot know whether it was done: it is said, and not done again.
+#[test]
+fn a_publication_whose_fate_is_unknown_is_told_and_not_repeated() {
+    let (_redis, proxy, [a, b]) = behind_a_proxy(1);
+    let (mut client, session) = a.bound("tmb_1");
+    // The session is known from now on.
+    assert_eq!(
+        b.publish(session.id(), &session.request("first")).status,
+        202
+    );
+    assert_eq!(client.envelope()["requestId"], "first");
+    for round in 0..5 {
+        let id = format!("r-{round}");
+        lose_replies(&proxy);
+        let (mut caller, head) = b.stream(session.id(), &session.stream_body(&id));
+        assert_eq!(head.status, 200);
+        let lines = lines(&mut caller);
+        assert_eq!(lines.len(), 1);
+        assert_eq!(lines[0]["payload"]["event"], "error");
+        proxy.mend();
+        assert_eq!(client.envelope()["requestId"], id);
+        eventually("the node is back", || b.is_ready().then_some(()));
+        lose_replies(&proxy);
+        let id = format!("plain-{round}");
+        let refused = b.publish(session.id(), &session.request(&id));
+        assert_eq!(refused.status, 503);
+        let code = "connection_gateway.outcome_unknown";
+        assert_eq!(refused.json()["error"]["code"], code);
+        proxy.mend();
+        assert_eq!(client.envelope()["requestId"], id);
+        eventually("the node is back", || b.is_ready().then_some(()));
+    }
+    // Nothing came twice.
+    client.is_served();
 }
 
 #[test]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::{Two, keys_with},
-    stage::{Client, Heard, claims_of, sign},
+    stage::{Client, Heard, claims_of, sign, with_body},
     support::eventually,
 };
 
@@ -133,6 +133,30 @@ fn a_thousand_changes_of_metadata_and_no_one_is_lost_to_a_renewal() {
             let view = node.status(session.id()).json()["data"].take();
             (view["session"]["metadata"] == json!({"number": 999})).then_some(())
         });
+    }
+}
+
+/// D8 for metadata: a change that was read before the end of a session is not written after it.
+#[test]
+fn a_change_of_metadata_does_not_bring_back_a_session_that_has_ended() {
+    let two = Two::start(1);
+    for _ in 0..60 {
+        let (client, session) = two.a.bound("tmb_1");
+        thread::scope(|scope| {
+            let patching = scope.spawn(|| {
+                let mut caller = two.b.caller();
+                let target = format!("/internal/sessions/{}/metadata", session.id());
+                let ask = with_body("PATCH", &target, &json!({"metadata": {"a": 1}}));
+                while caller.ask(&ask).status == 200 {}
+            });
+            drop(client);
+            patching.join().unwrap();
+        });
+        let view = two.b.status(session.id());
+        if view.status == 200 {
+            let view = view.json()["data"].take();
+            assert_eq!(view["session"]["status"], "closed", "{view}");
+        }
     }
 }
 
