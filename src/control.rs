@@ -47,7 +47,7 @@ pub struct Snapshot {
     pub latency: Latency,
     /// Its live sessions.
     pub sessions: usize,
-    /// Its store can be asked.
+    /// Its store can be asked, and the Redis that nodes of the connection gateway share.
     pub is_store_ready: bool,
     /// Idle backend connections it keeps, and all it has opened.
     pub upstream_connections: (usize, u64),

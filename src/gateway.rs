@@ -38,7 +38,7 @@ use crate::{
         cache::ConfigCache,
         store::{FileStore, RedisStore, UserConfigStore},
     },
-    connection_gateway::{AllNumbers, Listeners, node::Outstanding},
+    connection_gateway::node::Outstanding,
     control::{self, IssuerNumbers, Snapshot, Tasks, View, Watched},
     http::{HeadLimits, connection},
     log,
@@ -140,9 +140,8 @@ impl Gateway {
 
         let numbers: Arc<[Arc<Numbers>]> =
             (0..count).map(|_| Arc::new(Numbers::default())).collect();
-        let gateway_numbers: AllNumbers = (0..count).map(|_| Arc::default()).collect();
-        // One name for all shards.
-        let node_id = reach::node_id(&settings);
+        let common = reach::Common::new(&settings, listeners, count);
+        let gateway_numbers = common.numbers.clone();
         let (questions, waiting) = mpsc::channel(QUESTIONS_MAX);
         let (key_questions, unknown_keys) = mpsc::channel(QUESTIONS_MAX);
         let (issuers, issuer_tls) = (prepared.issuers.clone(), prepared.issuer_tls.clone());
@@ -158,7 +157,6 @@ impl Gateway {
         let document = prepared.document.clone();
         let shards = shards::start(&plan, groups, {
             let (numbers, bridge) = (numbers.clone(), bridge.clone());
-            let gateway_numbers = gateway_numbers.clone();
             let generations = Arc::new(Generations::default());
             let schemas = Pool::new();
             move |shard: Shard<Forwarded, ToShard>| {
@@ -169,7 +167,7 @@ impl Gateway {
                     bridge: bridge.clone(),
                     generations: generations.clone(),
                     schemas: schemas.clone(),
-                    node: (listeners, node_id.clone(), gateway_numbers.clone()),
+                    common: common.clone(),
                 };
                 live(shard, prepared.clone(), ties, tls_listener)
             }
@@ -303,8 +301,7 @@ struct Ties {
     bridge: Arc<Bridge>,
     generations: Arc<Generations>,
     schemas: Arc<Pool>,
-    /// The connection gateway's listeners, name and counters.
-    node: (Option<Listeners>, String, AllNumbers),
+    common: reach::Common,
 }
 
 /// One shard's life.
@@ -360,6 +357,9 @@ async fn live(
     if let UserConfigStore::Redis(store) = state.configs.store() {
         // Otherwise the end of its socket would start a reconnect.
         store.client().stop();
+    }
+    if let Some(node) = &state.connection_gateway {
+        node.registry.stop();
     }
 }
 
@@ -457,7 +457,8 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
                 is_store_ready: match state.configs.store() {
                     UserConfigStore::File(_) => true,
                     UserConfigStore::Redis(store) => store.client().is_connected(),
-                },
+                } && (state.connection_gateway.as_ref())
+                    .is_none_or(|node| node.registry.is_ready()),
                 upstream_connections: (
                     targets.iter().map(|target| target.idle_count()).sum(),
                     targets.iter().map(|target| target.opened_count.get()).sum(),
@@ -484,7 +485,7 @@ fn build(
         bridge,
         generations,
         schemas,
-        node: (listeners, node_id, gateway_numbers),
+        common,
     } = ties;
     let settings = &prepared.settings;
     let (limits, times) = (&settings.limits, &settings.timeouts);
@@ -519,8 +520,7 @@ fn build(
         .access
         .allow_anonymous
         .then(|| Rc::new(Principal::anonymous(&fingerprints)));
-    let all = (gateway_numbers, usize::from(shard.id));
-    let connection_gateway = reach::node(prepared, &node_id, listeners, all);
+    let connection_gateway = reach::node(prepared, common, &shard, &resolver);
     let state = Rc::new(ShardState {
         connection_gateway,
         head_limits: HeadLimits {
@@ -616,6 +616,9 @@ fn build(
     });
     // Set once, here.
     let _ = this.set(Rc::downgrade(&state));
+    if let Some(node) = &state.connection_gateway {
+        node.registry.start(&state, node);
+    }
     state
 }
 

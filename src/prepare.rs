@@ -42,6 +42,8 @@ pub struct Prepared {
     pub tls: Tls,
     /// TLS to Redis.
     pub redis_tls: Option<Arc<rustls::ClientConfig>>,
+    /// TLS to the Redis of the connection gateway.
+    pub registry_tls: Option<Arc<rustls::ClientConfig>>,
     /// The file store's documents at start.
     pub document: Arc<Document>,
 }
@@ -57,6 +59,9 @@ impl Prepared {
             .map_err(|lines| faults.extend(lines))
             .ok();
         let redis_tls = redis_tls(&settings, &mut faults);
+        let registry = settings.connection_gateway.as_ref();
+        let registry = registry.and_then(|wanted| wanted.redis.as_ref());
+        let registry_tls = registry.and_then(|redis| tls_of(&redis.connection, &mut faults));
         let roots = Roots::SystemAnd(settings.auth.issuer_trust_bundle.as_deref());
         // Issuers are not backends: they are shown no certificate.
         let issuer_tls = keep(tls::client(roots, None), &mut faults).map(tls::for_http);
@@ -92,6 +97,7 @@ impl Prepared {
                 signing,
                 tls,
                 redis_tls,
+                registry_tls,
                 document: Arc::new(document),
             }),
             _ => Err(faults),
@@ -221,8 +227,16 @@ pub fn redis_tls(
     let StoreSource::Redis(redis) = &settings.store.source else {
         return None;
     };
-    match &redis.connection {
+    tls_of(&redis.connection, faults)
+}
+
+fn tls_of(
+    connection: &RedisConnection,
+    faults: &mut Vec<String>,
+) -> Option<Arc<rustls::ClientConfig>> {
+    match connection {
         RedisConnection::PlainText => None,
+        RedisConnection::SystemTls => keep(tls::client(Roots::SystemAnd(None), None), faults),
         RedisConnection::Tls { trust_bundle } => {
             keep(tls::client(Roots::Only(trust_bundle), None), faults)
         }

@@ -21,4 +21,4 @@ pub use client::{
 };
 pub use options::RedisOptions;
 pub use reply::Reply;
-pub use resp::RespFault;
+pub use resp::{RespFault, RespLimits};

@@ -20,6 +20,7 @@ mod issuer;
 mod nearest;
 mod read;
 mod reader;
+mod redis_url;
 mod reverse;
 mod secret;
 mod table;

@@ -41,6 +41,7 @@ mod messages;
 #[path = "connect/recorded.rs"]
 mod recorded;
 #[path = "connect/stage.rs"]
+#[allow(dead_code, reason = "a part of it is used")]
 mod stage;
 #[path = "connect/websocket.rs"]
 mod websocket;

@@ -9,10 +9,10 @@ mod publish;
 mod route;
 mod validate;
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
 use serde_json::json;
-use shards::ShardId;
+use shards::{ShardId, task::within};
 
 use self::{answer::Answer, route::Route};
 use super::{
@@ -21,14 +21,20 @@ use super::{
     json as fields,
     node::{End, Node},
     numbers,
+    registry::{Cluster, Registry},
     session::Now,
+    session_id::SessionId,
 };
 use crate::{
     http::{HttpRefusal, header_values},
+    refusal::Refusal,
     reply::{ClientGone, Reply},
     request::Request,
     shard_state::ShardState,
 };
+
+/// How long a deletion waits for the other shards to free what the session had.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether the caller of this request is to be watched while its answer is made, as the owner must
 /// hear when it leaves.
@@ -84,12 +90,17 @@ pub async fn serve(
     }
 }
 
-/// Answers a request that could not be read.
-pub async fn refuse(refusal: HttpRefusal, max: usize, reply: &mut Reply<'_>) {
-    let answer = if refusal.status == 413 {
-        Answer::fault(&Fault::EnvelopeTooLarge(max, max + 1))
-    } else {
-        Answer::text(refusal.status, refusal.reason)
+/// Answers a request that was not read to its end or did not reach its shard; `max` is the limit of
+/// an envelope.
+pub async fn refuse(refusal: &Refusal, max: usize, reply: &mut Reply<'_>) {
+    let answer = match refusal {
+        Refusal::Http(HttpRefusal { status: 413, .. }) => {
+            Answer::fault(&Fault::EnvelopeTooLarge(max, max + 1))
+        }
+        Refusal::Http(refusal) => Answer::text(refusal.status, refusal.reason),
+        Refusal::Draining => Answer::fault(&Fault::Draining),
+        Refusal::Busy => Answer::fault(&Fault::Busy),
+        _ => Answer::internal(),
     };
     // A caller that has left needs no answer.
     let _ = answer.write_closing(reply).await;
@@ -116,39 +127,66 @@ async fn steps(
         Route::Metrics => metrics(node, request),
         Route::Status(id) => match id.and_then(|id| node.session(id)) {
             Some(session) => Answer::view(|out| session.write_view(out)),
-            None => Answer::no_session(),
+            None => match elsewhere(node, id) {
+                Some((cluster, id)) => {
+                    shown_view(cluster.look_up(node, id).await.map(|seen| Some(seen?.view)))
+                }
+                None => Answer::no_session(),
+            },
         },
-        Route::BySource(Some(source)) => by_source(state, node, &source).await,
+        Route::BySource(Some(source)) => {
+            shown_view(node.registry.view_of_source((state, node), &source).await)
+        }
         Route::BySource(None) => Answer::text(400, "Bad Request"),
-        Route::Publish(id) => publish::accept(state, node, id, request),
+        Route::Publish(id) => publish::accept(state, node, id, request).await,
         Route::Stream(id) => match publish::stream(state, node, id, request, reply).await {
             Ok(outcome) => return outcome,
             Err(answer) => answer,
         },
-        Route::Metadata(id) => metadata(node, id, request),
-        Route::Delete(id) => {
-            if let Some(session) = id.and_then(|id| node.session(id)) {
-                node.end(state, &session, End::Deleted);
-                session.outbox.close(None);
-            }
-            Answer::data(&json!({"deleted": true}))
-        }
+        Route::Metadata(id) => metadata(node, id, request).await,
+        Route::Delete(id) => match delete(state, node, id).await {
+            Ok(()) => Answer::data(&json!({"deleted": true})),
+            Err(fault) => Answer::fault(&fault),
+        },
         Route::Unknown => Answer::text(404, "404 Not Found"),
     };
     answer.write(state, request, reply).await
 }
 
-async fn by_source(state: &Rc<ShardState>, node: &Rc<Node>, source: &str) -> Answer {
-    let registry = node.registry;
-    let view = match registry.find_source((state, node), source).await {
-        Ok(Some(id)) => registry.view((state, node), id).await,
-        Ok(None) => Ok(Vec::new()),
-        Err(()) => Err(()),
-    };
+/// Ends a session, wherever it is. Once this has returned its sources can be bound by the next one.
+async fn delete(
+    state: &Rc<ShardState>,
+    node: &Rc<Node>,
+    id: Option<SessionId>,
+) -> Result<(), Fault> {
+    if let Some(session) = id.and_then(|id| node.session(id)) {
+        let free = node.end(state, &session, End::Deleted);
+        session.outbox.close(None);
+        if let Some(free) = free {
+            // Late, they are still given back, and whoever binds waits for it.
+            let _ = within(RELEASE_PATIENCE, free.wait()).await;
+        }
+        return Ok(());
+    }
+    match elsewhere(node, id) {
+        Some((cluster, id)) => cluster.delete(id).await,
+        None => Ok(()),
+    }
+}
+
+/// Where to ask for a session that is not this node's.
+fn elsewhere(node: &Node, id: Option<SessionId>) -> Option<(&Rc<Cluster>, SessionId)> {
+    match &node.registry {
+        Registry::Memory => None,
+        Registry::Redis(cluster) => Some((cluster, id?)),
+    }
+}
+
+fn shown_view(view: Result<Option<Vec<u8>>, Fault>) -> Answer {
     match view {
-        Ok(view) if view.is_empty() => Answer::no_session(),
-        Ok(view) => Answer::view(|out| out.extend_from_slice(&view)),
-        Err(()) => Answer::busy(),
+        Ok(Some(view)) => Answer::view(|out| out.extend_from_slice(&view)),
+        Ok(None) => Answer::no_session(),
+        Err(fault) => Answer::fault(&fault),
     }
 }
 
@@ -170,7 +208,7 @@ fn metrics(node: &Node, request: &Request) -> Answer {
     }
 }
 
-fn metadata(node: &Node, id: Option<super::session_id::SessionId>, request: &Request) -> Answer {
+async fn metadata(node: &Node, id: Option<SessionId>, request: &Request) -> Answer {
     let body = std::str::from_utf8(request.body_bytes()).unwrap_or_default();
     let found = fields::members(body, ["metadata"]);
     let metadata = found
@@ -180,9 +218,19 @@ fn metadata(node: &Node, id: Option<super::session_id::SessionId>, request: &Req
         return Answer::invalid(&validate::metadata(body));
     };
     let Some(session) = id.and_then(|id| node.session(id)) else {
-        return Answer::fault(&Fault::SessionNotFound);
+        let Some((cluster, id)) = elsewhere(node, id) else {
+            return Answer::fault(&Fault::SessionNotFound);
+        };
+        return match cluster.patch(id, metadata).await {
+            Ok(session) => Answer::view(|out| {
+                out.extend_from_slice(br#"{"session":"#);
+                out.extend_from_slice(&session);
+                out.push(b'}');
+            }),
+            Err(fault) => Answer::fault(&fault),
+        };
     };
-    node.registry.update(&session, metadata);
+    node.registry.update(&session, metadata).await;
     session.note(
         Now::read(),
         "info",

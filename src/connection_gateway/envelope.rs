@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::{json, token::is_word};
+use super::{json, session_id::SessionId, token::is_word};
 
 /// `protocol` of every envelope.
 pub const PROTOCOL: &str = "connection-gateway.v1";
@@ -169,6 +169,34 @@ impl<'a> Envelope<'a> {
             Kind::Request | Kind::Event => false,
         }
     }
+}
+
+/// The line that ends a request which failed, understood by the plugin server: of a session with
+/// its generation and kind of consumer, for a request with its capability.
+pub(super) fn failure_line(
+    (session, generation, consumer_type): (SessionId, u64, &str),
+    (request_id, capability): (&str, Option<&str>),
+    reason: &str,
+    now_unix_ms: u64,
+) -> Vec<u8> {
+    let mut payload = br#"{"kind":"plugin-debug.stream","event":"error","message":"#.to_vec();
+    json::write_text(&mut payload, reason);
+    payload.push(b'}');
+    let payload = String::from_utf8(payload).unwrap_or_default();
+    let mut line = Vec::with_capacity(256);
+    Envelope {
+        session_id: Cow::Borrowed(session.as_str()),
+        generation,
+        request_id: Some(Cow::Borrowed(request_id)),
+        kind: Kind::Stream,
+        consumer_type: Cow::Borrowed(consumer_type),
+        capability: capability.map(Cow::Borrowed),
+        trace_id: None,
+        payload: Some(&payload),
+        created_at: now_unix_ms,
+    }
+    .write(&mut line);
+    line
 }
 
 pub(super) fn write_number(out: &mut Vec<u8>, number: u64) {

@@ -48,6 +48,12 @@ pub enum Fault {
     SlowConsumer,
     /// The gateway ends.
     Draining,
+    /// There is more to do than can be done.
+    Busy,
+    /// Redis cannot be asked, and the session is not this node's.
+    RegistryAway,
+    /// Redis was told and has not answered: it may be done or not.
+    OutcomeUnknown,
 }
 
 impl Fault {
@@ -74,6 +80,9 @@ impl Fault {
             Self::DuplicateRequest => "connection_gateway.duplicate_request",
             Self::SlowConsumer => "connection_gateway.slow_consumer",
             Self::Draining => "connection_gateway.draining",
+            Self::Busy => "INTERNAL_ERROR",
+            Self::RegistryAway => "connection_gateway.registry_unavailable",
+            Self::OutcomeUnknown => "connection_gateway.outcome_unknown",
         }
     }
 
@@ -101,6 +110,9 @@ impl Fault {
             Self::DuplicateRequest => "Gateway request id is already in flight",
             Self::SlowConsumer => "Gateway client reads too slowly",
             Self::Draining => "Gateway is shutting down",
+            Self::Busy => "Gateway is busy",
+            Self::RegistryAway => "Gateway registry is not reachable",
+            Self::OutcomeUnknown => "Gateway could not tell whether it was done",
         };
         Cow::Borrowed(text)
     }
@@ -118,7 +130,7 @@ impl Fault {
             | Self::DuplicateRequest => 409,
             Self::EnvelopeTooLarge(..) => 413,
             Self::ResourceLimit(..) => 429,
-            Self::Draining => 503,
+            Self::Draining | Self::Busy | Self::RegistryAway | Self::OutcomeUnknown => 503,
             Self::BindFailed(_)
             | Self::BindTimeout
             | Self::Unbound

@@ -18,7 +18,7 @@ pub enum Ask {
     ClaimSubject(Box<str>, SessionId, usize),
     /// Gives the place back.
     ReleaseSubject(Box<str>, SessionId),
-    /// The source, for this session alone.
+    /// The source, for this session alone; the one that has it says its id when it is another.
     ClaimSource(Box<str>, SessionId),
     /// Gives the source back; until when the closed session is shown, monotonic ms, 0: no more.
     ReleaseSource(Box<str>, SessionId, u64),
@@ -28,6 +28,9 @@ pub enum Ask {
     ClaimNonce(Box<str>, u64),
     /// The status view of a session of that shard.
     View(SessionId),
+    /// Whether a session of that shard has ended and holds nothing; one that is about to end is
+    /// waited for.
+    AwaitEnd(SessionId),
 }
 
 impl Ask {
@@ -40,7 +43,7 @@ impl Ask {
             | Self::ReleaseSource(key, ..)
             | Self::FindSource(key)
             | Self::ClaimNonce(key, _) => key.as_bytes(),
-            Self::View(id) => id.as_str().as_bytes(),
+            Self::View(id) | Self::AwaitEnd(id) => id.as_str().as_bytes(),
         }
     }
 }
@@ -72,19 +75,23 @@ pub struct Index {
 }
 
 impl Index {
-    /// Answers; but for [`Ask::View`], which is about a session and not about the index.
+    /// Answers; but for [`Ask::View`] and [`Ask::AwaitEnd`], which are about a session and not
+    /// about the index.
     pub fn apply(&mut self, ask: Ask) -> Vec<u8> {
         let is_done = match ask {
             Ask::ClaimSubject(subject, id, max) => self.claim_subject(subject, id, max),
             Ask::ReleaseSubject(subject, id) => self.release_subject(&subject, id),
-            Ask::ClaimSource(source, id) => self.claim_source(source, id),
+            Ask::ClaimSource(source, id) => match self.claim_source(source, id) {
+                Ok(()) => true,
+                Err(holder) => return holder.as_str().as_bytes().to_vec(),
+            },
             Ask::ReleaseSource(source, id, until) => self.release_source(&source, id, until),
             Ask::ClaimNonce(nonce, end) => self.claim_nonce(nonce, end),
             Ask::FindSource(source) => {
                 let found = self.find_source(&source);
                 return found.map_or_else(Vec::new, |id| id.as_str().as_bytes().to_vec());
             }
-            Ask::View(_) => false,
+            Ask::View(_) | Ask::AwaitEnd(_) => false,
         };
         if is_done { answer::YES } else { answer::NO }.to_vec()
     }
@@ -109,16 +116,17 @@ impl Index {
         was_held
     }
 
-    fn claim_source(&mut self, source: Box<str>, id: SessionId) -> bool {
+    /// The error is the holder.
+    fn claim_source(&mut self, source: Box<str>, id: SessionId) -> Result<(), SessionId> {
         let entry = self.sources.entry(source).or_insert(Source {
             holder: None,
             last: None,
         });
         match entry.holder {
-            Some(holder) => holder == id,
-            None => {
+            Some(holder) if holder != id => Err(holder),
+            _ => {
                 entry.holder = Some(id);
-                true
+                Ok(())
             }
         }
     }
@@ -197,7 +205,10 @@ mod tests {
         match index.apply(ask).as_slice() {
             answer::YES => true,
             answer::NO => false,
-            other => panic!("{other:?}"),
+            holder => {
+                assert!(SessionId::parse(holder).is_some(), "{holder:?}");
+                false
+            }
         }
     }
 

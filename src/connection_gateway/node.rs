@@ -4,6 +4,7 @@
 //! heard, published to, answered for, and ended. No socket and no HTTP.
 
 mod due;
+mod releasing;
 mod traffic;
 
 use std::{
@@ -17,6 +18,9 @@ use std::{
 use hashbrown::HashMap;
 use ring::hmac;
 
+use shards::notify::Event;
+
+use self::releasing::Releasing;
 use super::{
     fault::Fault,
     index::{Ask, Index},
@@ -77,13 +81,14 @@ pub struct Node {
     pub listeners: Listeners,
     /// Bounds of requests to the internal API.
     pub head_limits: HeadLimits,
-    /// The other nodes' side of sessions.
+    /// Who else knows of sessions.
     pub registry: Registry,
     /// Counters of this shard.
     pub numbers: Arc<GatewayNumbers>,
     /// Counters of all shards.
     pub all_numbers: AllNumbers,
     pub(super) index: RefCell<Index>,
+    pub(super) releasing: Releasing,
     pub(super) timers: Timers,
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
     closed: RefCell<VecDeque<SessionId>>,
@@ -110,6 +115,7 @@ impl Node {
         listeners: Listeners,
         secret: &[u8],
         (all_numbers, shard): (AllNumbers, usize),
+        registry: Registry,
     ) -> Self {
         let bearer_key = hmac::Key::new(hmac::HMAC_SHA256, secret);
         let bearer = hmac::sign(&bearer_key, settings.auth_token.bytes());
@@ -125,10 +131,11 @@ impl Node {
                 body_bytes_max,
                 ..HeadLimits::default()
             },
-            registry: Registry::Memory,
+            registry,
             numbers: all_numbers[shard].clone(),
             all_numbers,
             index: RefCell::default(),
+            releasing: Releasing::default(),
             timers: Timers::default(),
             sessions: RefCell::default(),
             closed: RefCell::default(),
@@ -189,7 +196,6 @@ impl Node {
         let claims = self.check_token(token)?;
         let id = SessionId::draw(&state.shard.slots, state.shard.id);
         let id = id.ok_or_else(|| Fault::BindFailed("Gateway has no random numbers".into()))?;
-        self.registry.claim((state, self), &claims, id).await?;
         let now = Now::read();
         let lease_ms = millis(self.settings.lease);
         let owner = (&self.node_id, lease_ms);
@@ -201,6 +207,8 @@ impl Node {
             owner,
             now,
         ));
+        self.registry.claim((state, self), &session).await?;
+        let now = Now::read();
         session.note_bound(now);
         self.sessions.borrow_mut().insert(id, session.clone());
         let due = Due::Lease(Rc::downgrade(&session));
@@ -224,8 +232,14 @@ impl Node {
         })
     }
 
-    /// Ends a session; what happens to its connection is the caller's to say.
-    pub(super) fn end(self: &Rc<Self>, state: &Rc<ShardState>, session: &Rc<Session>, end: End) {
+    /// Ends a session; what happens to its connection is the caller's to say. The event, when there
+    /// is one, is that its claims are free.
+    pub(super) fn end(
+        self: &Rc<Self>,
+        state: &Rc<ShardState>,
+        session: &Rc<Session>,
+        end: End,
+    ) -> Option<Rc<Event>> {
         let was_connected = session.status() == Status::Connected;
         let shown_until = match end {
             End::Closed => session.lease_until(),
@@ -249,16 +263,10 @@ impl Node {
                 self.keep_closed(session);
             }
         } else if end == End::Closed {
-            return;
+            return None;
         }
-        let claims = &session.claims;
-        self.registry.release(
-            (state, self),
-            claims.subject.clone(),
-            claims.sources.clone(),
-            session.id,
-            shown_until,
-        );
+        self.registry
+            .release((state, self), session, (end, shown_until))
     }
 
     /// Shows a closed session until its lease ends, unless there are too many.
@@ -284,7 +292,8 @@ impl Node {
         }
     }
 
-    /// Answers another shard, or this one.
+    /// Answers another shard, or this one; but for [`Ask::AwaitEnd`], which [`Self::await_end`]
+    /// answers in its time.
     pub fn answer(&self, ask: Ask) -> Vec<u8> {
         if let Ask::View(id) = ask {
             let mut view = Vec::new();

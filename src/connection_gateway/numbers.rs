@@ -64,9 +64,17 @@ numbers! {
     exchanges_failed => "exchanges_failed_total" "counter",
     /// Streamed requests whose caller left.
     exchanges_cancelled => "exchanges_cancelled_total" "counter",
+    /// What Redis took for the last script, ms.
+    redis_round_trip_ms => "redis_round_trip_ms" "gauge",
 }
 
 impl GatewayNumbers {
+    /// Keeps what Redis took.
+    pub(super) fn saw_round_trip(&self, ms: u64) {
+        let before = self.redis_round_trip_ms.value();
+        self.redis_round_trip_ms.add(ms.wrapping_sub(before));
+    }
+
     /// Counts an exchange that ended.
     pub(super) fn exchange_took(&self, ms: u64) {
         let is_within = |bound: &f64| ms as f64 <= bound * 1000.0;
@@ -97,8 +105,15 @@ pub(super) fn as_json(all: &AllNumbers, node_id: &str, settings: &ConnectionGate
         "streamBufferBytes": sum(all, |numbers| &numbers.stream_buffer_bytes),
         "slowConsumers": sum(all, |numbers| &numbers.slow_consumers),
         "ownerLeaseExpiries": sum(all, |numbers| &numbers.lease_expiries),
-        // Mailboxes in process: no round trip.
-        "mailbox": {"lag": sum(all, |numbers| &numbers.mailbox_lag), "redisRoundTripMs": 0},
+        "mailbox": {
+            "lag": sum(all, |numbers| &numbers.mailbox_lag),
+            // The slowest shard's: they ask the same Redis.
+            "redisRoundTripMs": all
+                .iter()
+                .map(|numbers| numbers.redis_round_trip_ms.value())
+                .max()
+                .unwrap_or(0),
+        },
         "limits": {
             "maxConnections": settings.connections_max,
             "maxSessionsPerSubject": settings.sessions_per_subject_max,

@@ -30,6 +30,8 @@ pub struct Outbox {
     pub(super) slow_since: Cell<Option<u64>>,
     /// A session is bound to the connection.
     pub(super) is_bound: Cell<bool>,
+    /// More waits elsewhere until there is room.
+    pub(super) is_held_back: Cell<bool>,
     /// Something to write, room to read again, or the end.
     pub(super) changed: Notify,
     cutter: RefCell<Option<Cutter>>,
@@ -46,6 +48,7 @@ impl Outbox {
             ending: Cell::new(Ending::Open),
             slow_since: Cell::new(None),
             is_bound: Cell::new(false),
+            is_held_back: Cell::new(false),
             changed: Notify::default(),
             cutter: RefCell::new(cutter),
             buffers,

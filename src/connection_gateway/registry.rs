@@ -1,197 +1,226 @@
-//! The boundary between the sessions of this node and whoever else knows of them: who holds which
+//! The boundary between the sessions of this shard and whoever else knows of them: who holds which
 //! source, how many sessions a subject has, and how an envelope reaches the node that has the
 //! client.
 //!
-//! One adapter so far, [`Registry::Memory`]: the node is alone, each shard keeps the keys that fall
-//! to it ([`super::index`]) and answers the others over the rings. What another adapter (Redis,
-//! several nodes) has to do stands with each operation. The rules all adapters keep: a claim is
-//! atomic and names its session; a change is made only by the session that holds the claim; nothing
-//! that was accepted is dropped in silence.
+//! The rules both adapters keep: a claim is atomic and names its session; a change is made only by
+//! the session that holds the claim; nothing that was accepted is dropped in silence.
 
-use std::rc::Rc;
+mod memory;
+mod redis;
 
-use shards::ShardId;
+pub(super) use self::redis::{Afterwards, Call, Shared};
+pub use self::redis::{Cluster, block_ms};
+
+use std::{rc::Rc, time::Duration};
+
+use shards::notify::Event;
 
 use super::{
+    envelope::Envelope,
     fault::Fault,
     index::{Ask, answer},
-    node::Node,
+    node::{End, Node},
     session::{Now, Session},
     session_id::SessionId,
-    token::Claims,
 };
-use crate::{log, request::Forwarded, shard_state::ShardState};
-
-/// Tries to give a claim back while the rings are full, 20 ms apart.
-const RELEASE_TRIES_MAX: usize = 500;
+use crate::shard_state::ShardState;
 
 /// Where sessions are known beyond their own shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Registry {
     /// In this process, which is the only node.
     Memory,
-}
-
-/// Why a claim was not had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refused {
-    /// Somebody else has it, or there is no room.
-    Held,
-    /// Nobody could be asked.
-    Busy,
+    /// In Redis, which other nodes share.
+    Redis(Rc<Cluster>),
 }
 
 impl Registry {
-    /// Claims a place of the subject, the nonce of a token that is good once, and all sources, or
-    /// nothing. Sources are claimed in their order, so of two sessions that want some of the same
-    /// one wins. Another adapter claims in one script, with the lease as the claims' time to live.
+    /// Starts what a shard does for it all the time.
+    pub(crate) fn start(&self, state: &Rc<ShardState>, node: &Rc<Node>) {
+        if let Self::Redis(cluster) = self {
+            cluster.start(state, node);
+        }
+    }
+
+    /// Ends its connections, for good.
+    pub(crate) fn stop(&self) {
+        if let Self::Redis(cluster) = self {
+            cluster.stop();
+        }
+    }
+
+    /// Whether it can be asked.
+    pub(crate) fn is_ready(&self) -> bool {
+        match self {
+            Self::Memory => true,
+            Self::Redis(cluster) => cluster.is_ready(),
+        }
+    }
+
+    /// Claims what a session needs before it is one, or nothing; its lease begins now.
     pub(super) async fn claim(
-        self,
+        &self,
         (state, node): (&Rc<ShardState>, &Rc<Node>),
-        claims: &Claims,
-        id: SessionId,
+        session: &Rc<Session>,
     ) -> Result<(), Fault> {
-        let Self::Memory = self;
-        let max = node.settings.sessions_per_subject_max;
-        let busy = || Fault::BindFailed("Gateway is busy".to_owned());
-        let one = |ask| claim_one(state, node, ask);
-        one(Ask::ClaimSubject(claims.subject.clone(), id, max))
-            .await
-            .map_err(|refused| match refused {
-                Refused::Held => Fault::ResourceLimit("maxSessionsPerSubject", max as u64),
-                Refused::Busy => busy(),
-            })?;
-        let mut claimed = Vec::with_capacity(claims.sources.len());
-        let mut fault = None;
-        for source in &claims.sources {
-            match one(Ask::ClaimSource(source.clone(), id)).await {
-                Ok(()) => claimed.push(source.clone()),
-                Err(Refused::Held) => fault = Some(Fault::AlreadyBound),
-                Err(Refused::Busy) => fault = Some(busy()),
+        match self {
+            Self::Memory => {
+                memory::claim((state, node), &session.claims, session.id).await?;
+                session.begin(Now::read());
+                Ok(())
             }
-            if fault.is_some() {
-                break;
-            }
-        }
-        // Last, so that a token whose bind failed for another reason is still good.
-        if let (None, true, Some(nonce)) = (&fault, node.settings.single_use_tokens, &claims.nonce)
-        {
-            fault = match one(Ask::ClaimNonce(nonce.clone(), claims.expires_at)).await {
-                Ok(()) => None,
-                Err(Refused::Held) => Some(Fault::InvalidToken),
-                Err(Refused::Busy) => Some(busy()),
-            };
-        }
-        match fault {
-            None => Ok(()),
-            Some(fault) => {
-                self.release((state, node), claims.subject.clone(), claimed, id, 0);
-                Err(fault)
-            }
+            Self::Redis(cluster) => cluster.bind((state, node), session).await,
         }
     }
 
-    /// Gives back what a session holds, in a task of its own; until when it is still shown by its
-    /// sources, monotonic ms. Another adapter deletes a key only while it names this session.
+    /// Gives back what a session holds, at once or in a task of its own, whose end is the event's;
+    /// why it ends, and until when a closed one is still shown by its sources, monotonic ms.
     pub(super) fn release(
-        self,
+        &self,
         (state, node): (&Rc<ShardState>, &Rc<Node>),
-        subject: Box<str>,
-        sources: Vec<Box<str>>,
-        id: SessionId,
-        shown_until: u64,
-    ) {
-        let Self::Memory = self;
-        let mut asks: Vec<Ask> = sources
-            .into_iter()
-            .map(|source| Ask::ReleaseSource(source, id, shown_until))
-            .collect();
-        asks.push(Ask::ReleaseSubject(subject, id));
-        // What falls to this shard needs no task.
-        asks.retain(|ask| {
-            let is_ours = owner(state, ask) == state.shard.id;
-            if is_ours {
-                node.index.borrow_mut().apply(ask.clone());
+        session: &Rc<Session>,
+        (end, shown_until): (End, u64),
+    ) -> Option<Rc<Event>> {
+        let claims = &session.claims;
+        match self {
+            Self::Memory => memory::release(
+                (state, node),
+                claims.subject.clone(),
+                claims.sources.clone(),
+                session.id,
+                shown_until,
+            ),
+            Self::Redis(cluster) => {
+                let afterwards = match end {
+                    End::Closed => Afterwards::Closed,
+                    End::Deleted | End::Expired => Afterwards::Gone,
+                };
+                cluster.release((state, node), session, afterwards)
             }
-            !is_ours
-        });
-        if asks.is_empty() {
-            return;
         }
-        let (state, node) = (state.clone(), node.clone());
-        shards::spawn(async move {
-            for ask in asks {
-                let mut tries = 0;
-                while ask_owner(&state, &node, ask.clone()).await.is_none() {
-                    tries += 1;
-                    if tries == RELEASE_TRIES_MAX {
-                        log::error(|| "connection gateway: a claim could not be given back".into());
-                        break;
-                    }
-                    shards::sleep(std::time::Duration::from_millis(20)).await;
-                }
-            }
-        });
     }
 
-    /// The lease of a session begins anew. In process it is the session's own and costs two stores;
-    /// another adapter writes once a third of the lease, whatever comes, and compares the
-    /// generation.
-    pub(super) fn renew(self, session: &Session, now: Now) {
-        let Self::Memory = self;
-        session.renew(now);
+    /// A client was heard.
+    pub(super) fn heard(&self, node: &Node, session: &Rc<Session>) {
+        if let Self::Redis(cluster) = self {
+            cluster.heard(node, session);
+        }
     }
 
-    /// Replaces a session's metadata. Another adapter keeps them in a key of their own, so that no
-    /// renewal writes them and none undoes this.
-    pub(super) fn update(self, session: &Session, metadata: &str) {
-        let Self::Memory = self;
+    /// Replaces the metadata of a session of this shard. Other nodes see them when this has
+    /// returned, or as soon as Redis can be reached.
+    pub(super) async fn update(&self, session: &Rc<Session>, metadata: &str) {
         session.set_metadata(Some(metadata));
+        if let Self::Redis(cluster) = self {
+            cluster.write_metadata(session).await;
+        }
     }
 
-    /// The session that has a source, or had it last; `Err`: nobody could be asked.
-    pub(super) async fn find_source(
-        self,
+    /// The same for a client, which does not wait for it.
+    pub(super) fn update_soon(&self, session: &Rc<Session>, metadata: &str) {
+        session.set_metadata(Some(metadata));
+        if let Self::Redis(cluster) = self {
+            let (cluster, session) = (cluster.clone(), session.clone());
+            shards::spawn(async move { cluster.write_metadata(&session).await });
+        }
+    }
+
+    /// Hands an envelope of a client to another node that waits for it; false: none does.
+    pub(super) fn relay(
+        &self,
+        node: &Node,
+        session: &Rc<Session>,
+        envelope: &Envelope<'_>,
+    ) -> bool {
+        match self {
+            Self::Memory => false,
+            Self::Redis(cluster) => cluster.relay(node, session, envelope),
+        }
+    }
+
+    /// Ends all requests of other nodes to a session with a line that says why.
+    pub(super) fn fail_callers(&self, node: &Node, session: &Rc<Session>, reason: &str) {
+        if let Self::Redis(cluster) = self {
+            cluster.fail_callers(node, session, reason);
+        }
+    }
+
+    /// A client has room again for what waits elsewhere.
+    pub(super) fn wake(&self) {
+        if let Self::Redis(cluster) = self {
+            cluster.wake();
+        }
+    }
+
+    /// The status view of the session that has a source, or had it last, if there is one.
+    pub(super) async fn view_of_source(
+        &self,
         (state, node): (&Rc<ShardState>, &Rc<Node>),
         source: &str,
-    ) -> Result<Option<SessionId>, ()> {
-        let Self::Memory = self;
-        let found = ask_owner(state, node, Ask::FindSource(source.into())).await;
-        found.map(|text| SessionId::parse(&text)).ok_or(())
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let here = async |id| {
+            let view = memory::ask_owner(state, node, Ask::View(id)).await;
+            view.ok_or(Fault::Busy)
+        };
+        let view = match self {
+            Self::Memory => {
+                let found = memory::find_source((state, node), source).await;
+                match found.map_err(|()| Fault::Busy)? {
+                    Some(id) => here(id).await?,
+                    None => return Ok(None),
+                }
+            }
+            Self::Redis(cluster) => {
+                let Some(seen) = cluster.find_source(node, source).await? else {
+                    return Ok(None);
+                };
+                // Who has its client knows it best.
+                let own = if seen.is_ours {
+                    here(seen.id).await?
+                } else {
+                    Vec::new()
+                };
+                if own.is_empty() { seen.view } else { own }
+            }
+        };
+        Ok((!view.is_empty()).then_some(view))
     }
+}
 
-    /// The status view of a session, empty when there is none; `Err`: nobody could be asked.
-    /// Callers are steered to the owner first, so only a session found by its source may be
-    /// elsewhere.
-    pub(super) async fn view(
-        self,
+/// Ends of holders that one bind waits for.
+const ENDS_MAX: usize = 4;
+/// Pauses before a claim that a living session holds is tried again: the end of that session's
+/// connection may have arrived with its shard not having read it yet.
+const PAUSES: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(75)];
+
+/// What a bind does about a claim that is held: a holder that is about to end is waited for.
+#[derive(Debug, Default)]
+struct Patience {
+    ends: usize,
+    pauses: usize,
+}
+
+impl Patience {
+    /// Waits for what may free the claim; false: it is held.
+    async fn wait(
+        &mut self,
         (state, node): (&Rc<ShardState>, &Rc<Node>),
-        id: SessionId,
-    ) -> Result<Vec<u8>, ()> {
-        let Self::Memory = self;
-        ask_owner(state, node, Ask::View(id)).await.ok_or(())
+        holder: Option<SessionId>,
+    ) -> bool {
+        if let Some(holder) = holder
+            && self.ends < ENDS_MAX
+        {
+            self.ends += 1;
+            let ended = memory::ask_owner(state, node, Ask::AwaitEnd(holder)).await;
+            if ended.as_deref() == Some(answer::YES) {
+                return true;
+            }
+        }
+        let Some(pause) = PAUSES.get(self.pauses) else {
+            return false;
+        };
+        self.pauses += 1;
+        shards::sleep(*pause).await;
+        true
     }
-}
-
-fn owner(state: &ShardState, ask: &Ask) -> ShardId {
-    state.shard.slots.owner_of(ask.key())
-}
-
-async fn claim_one(state: &Rc<ShardState>, node: &Rc<Node>, ask: Ask) -> Result<(), Refused> {
-    match ask_owner(state, node, ask).await.as_deref() {
-        Some(answer::YES) => Ok(()),
-        Some(_) => Err(Refused::Held),
-        None => Err(Refused::Busy),
-    }
-}
-
-/// Asks the shard that knows; `None`: its ring is full, or it has ended.
-async fn ask_owner(state: &Rc<ShardState>, node: &Rc<Node>, ask: Ask) -> Option<Vec<u8>> {
-    let owner = owner(state, &ask);
-    if owner == state.shard.id {
-        return Some(node.answer(ask));
-    }
-    let call = Forwarded::Ask(Box::new(ask));
-    let mut parts = state.shard.port.call(owner, call).ok()?;
-    parts.next().await.ok()?
 }

@@ -5,21 +5,22 @@
 //! stores, whatever the session's metadata weigh.
 
 use std::{
-    borrow::Cow,
     cell::{Cell, RefCell},
     collections::VecDeque,
     rc::Rc,
 };
 
 use hashbrown::HashMap;
+use shards::notify::Event;
 
 use super::{
-    envelope::{Envelope, Kind, write_number},
+    envelope::{self, Envelope, Kind, write_number},
     exchange::Exchange,
     fault::Fault,
     json,
     message::has_feature,
     outbox::Outbox,
+    registry::Shared,
     session_id::SessionId,
     token::Claims,
 };
@@ -86,7 +87,7 @@ pub struct Session {
     pub generation: u64,
     node_id: Rc<str>,
     status: Cell<Status>,
-    connected_at: u64,
+    connected_at: Cell<u64>,
     last_seen: Cell<u64>,
     /// End of the lease, wall clock.
     expires_at: Cell<u64>,
@@ -101,6 +102,47 @@ pub struct Session {
     /// Bytes of answers that wait for callers.
     pub(super) buffered: Cell<usize>,
     log: RefCell<VecDeque<LogLine>>,
+    /// It is connected no more.
+    pub(super) ended: Event,
+    /// What it has to do with other nodes.
+    pub(super) shared: Shared,
+}
+
+/// What envelopes of a session are checked against.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// Its generation.
+    pub generation: u64,
+    /// Its kind of consumer.
+    pub consumer_type: Box<str>,
+    /// What it may do.
+    pub capabilities: Vec<Box<str>>,
+}
+
+impl Terms {
+    /// Whether an envelope keeps to them.
+    pub(super) fn check(&self, envelope: &Envelope<'_>) -> Result<(), Fault> {
+        let terms = (&*self.consumer_type, &*self.capabilities);
+        check(self.generation, terms, envelope)
+    }
+}
+
+fn check(
+    generation: u64,
+    (consumer_type, capabilities): (&str, &[Box<str>]),
+    envelope: &Envelope<'_>,
+) -> Result<(), Fault> {
+    if envelope.generation != generation {
+        return Err(Fault::StaleGeneration(generation, envelope.generation));
+    }
+    if envelope.consumer_type != *consumer_type {
+        return Err(Fault::InvalidToken);
+    }
+    let holds = |wanted: &str| capabilities.iter().any(|held| **held == *wanted);
+    match &envelope.capability {
+        Some(wanted) if !holds(wanted) => Err(Fault::CapabilityDenied),
+        _ => Ok(()),
+    }
 }
 
 /// What became of an envelope from a client.
@@ -129,7 +171,7 @@ impl Session {
             generation: 0,
             node_id: node_id.clone(),
             status: Cell::new(Status::Connected),
-            connected_at: now.unix_ms,
+            connected_at: Cell::new(now.unix_ms),
             last_seen: Cell::new(now.unix_ms),
             expires_at: Cell::new(0),
             lease_until: Cell::new(0),
@@ -140,6 +182,8 @@ impl Session {
             exchanges: RefCell::default(),
             buffered: Cell::new(0),
             log: RefCell::default(),
+            ended: Event::default(),
+            shared: Shared::default(),
         };
         session.renew(now);
         session.set_metadata(metadata);
@@ -153,6 +197,13 @@ impl Session {
 
     pub(super) fn set_closed(&self) {
         self.status.set(Status::Closed);
+        self.ended.fire();
+    }
+
+    /// It has what it needs: it is connected from now on.
+    pub(super) fn begin(&self, now: Now) {
+        self.connected_at.set(now.unix_ms);
+        self.renew(now);
     }
 
     /// Its client was heard: the lease begins anew.
@@ -164,9 +215,50 @@ impl Session {
             .set(now.mono_ms.saturating_add(self.lease_ms));
     }
 
-    /// End of its lease, monotonic ms.
+    /// End of its lease, monotonic ms: its client was not heard for so long, or others could not be
+    /// told that it was.
     pub(super) fn lease_until(&self) -> u64 {
+        self.lease_until.get().min(self.shared.safe_until())
+    }
+
+    /// End of its lease as far as its client is concerned, monotonic ms.
+    pub(super) fn lease_until_heard(&self) -> u64 {
         self.lease_until.get()
+    }
+
+    /// End of its lease, ms since 1970.
+    pub(super) fn expires_at(&self) -> u64 {
+        self.expires_at.get()
+    }
+
+    /// When its client was heard last, ms since 1970.
+    pub(super) fn last_seen(&self) -> u64 {
+        self.last_seen.get()
+    }
+
+    /// When it was bound, ms since 1970.
+    pub(super) fn connected_at(&self) -> u64 {
+        self.connected_at.get()
+    }
+
+    /// Name of the node that has its client.
+    pub(super) fn node_id(&self) -> &str {
+        &self.node_id
+    }
+
+    /// Its metadata: a JSON object.
+    pub(super) fn metadata(&self) -> Option<Box<str>> {
+        self.metadata.borrow().clone()
+    }
+
+    /// Whether a request of this id is outstanding, for whomever.
+    pub(super) fn has_request(&self, request_id: &str) -> bool {
+        self.exchanges.borrow().contains_key(request_id) || self.shared.has_caller(request_id)
+    }
+
+    /// Whether nothing is outstanding.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.exchanges.borrow().is_empty() && !self.shared.has_callers()
     }
 
     /// Replaces the metadata: a JSON object, kept as it came.
@@ -244,22 +336,9 @@ impl Session {
     }
 
     fn check(&self, envelope: &Envelope<'_>) -> Result<(), Fault> {
-        if envelope.generation != self.generation {
-            return Err(Fault::StaleGeneration(self.generation, envelope.generation));
-        }
-        if envelope.consumer_type != *self.claims.consumer_type {
-            return Err(Fault::InvalidToken);
-        }
-        let holds = |wanted: &str| {
-            self.claims
-                .capabilities
-                .iter()
-                .any(|held| **held == *wanted)
-        };
-        match &envelope.capability {
-            Some(wanted) if !holds(wanted) => Err(Fault::CapabilityDenied),
-            _ => Ok(()),
-        }
+        let claims = &self.claims;
+        let terms = (&*claims.consumer_type, &*claims.capabilities);
+        check(self.generation, terms, envelope)
     }
 
     /// Hands an envelope of the client to the caller that waits for it.
@@ -292,27 +371,16 @@ impl Session {
         reason: &str,
         now: Now,
     ) -> Vec<u8> {
-        let mut payload = br#"{"kind":"plugin-debug.stream","event":"error","message":"#.to_vec();
-        json::write_text(&mut payload, reason);
-        payload.push(b'}');
-        let payload = String::from_utf8(payload).unwrap_or_default();
-        let mut line = Vec::with_capacity(256);
-        Envelope {
-            session_id: Cow::Borrowed(self.id.as_str()),
-            generation: self.generation,
-            request_id: Some(Cow::Borrowed(request_id)),
-            kind: Kind::Stream,
-            consumer_type: Cow::Borrowed(&self.claims.consumer_type),
-            capability: exchange.capability.as_deref().map(Cow::Borrowed),
-            trace_id: None,
-            payload: Some(&payload),
-            created_at: now.unix_ms,
-        }
-        .write(&mut line);
-        line
+        envelope::failure_line(
+            (self.id, self.generation, &self.claims.consumer_type),
+            (request_id, exchange.capability.as_deref()),
+            reason,
+            now.unix_ms,
+        )
     }
 
-    fn write_claims(&self, out: &mut Vec<u8>) {
+    /// Appends its members up to the capabilities, as an object that is not ended.
+    pub(super) fn write_claims(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(br#"{"id":""#);
         out.extend_from_slice(self.id.as_str().as_bytes());
         out.extend_from_slice(br#"","consumerType":"#);
@@ -339,7 +407,7 @@ impl Session {
         out.push(b'"');
     }
 
-    fn write_metadata(&self, out: &mut Vec<u8>) {
+    pub(super) fn write_metadata(&self, out: &mut Vec<u8>) {
         if let Some(metadata) = &*self.metadata.borrow() {
             out.extend_from_slice(br#","metadata":"#);
             json::write_value(out, metadata);
@@ -352,9 +420,9 @@ impl Session {
         self.write_node(out);
         write_member(out, r#","expiresAt":"#, self.expires_at.get());
         self.write_metadata(out);
-        write_member(out, r#","now":"#, self.connected_at);
+        write_member(out, r#","now":"#, self.connected_at.get());
         write_member(out, r#","generation":"#, self.generation);
-        write_member(out, r#","connectedAt":"#, self.connected_at);
+        write_member(out, r#","connectedAt":"#, self.connected_at.get());
         write_member(out, r#","lastSeenAt":"#, self.last_seen.get());
         out.push(b'}');
     }
@@ -364,7 +432,7 @@ impl Session {
         self.write_claims(out);
         write_member(out, r#","generation":"#, self.generation);
         self.write_node(out);
-        write_member(out, r#","connectedAt":"#, self.connected_at);
+        write_member(out, r#","connectedAt":"#, self.connected_at.get());
         write_member(out, r#","lastSeenAt":"#, self.last_seen.get());
         write_member(out, r#","expiresAt":"#, self.expires_at.get());
         self.write_metadata(out);
@@ -421,14 +489,25 @@ pub(super) mod tests {
         }
     }
 
+    /// A moment.
+    pub(in super::super) const NOW: Now = Now {
+        mono_ms: 1_000,
+        unix_ms: 5_000,
+    };
+
     fn session(metadata: Option<&str>) -> Session {
+        session_of(claims(), metadata, NOW)
+    }
+
+    /// A session of a node `n`, whose lease is 100 ms.
+    pub(in super::super) fn session_of(
+        claims: Claims,
+        metadata: Option<&str>,
+        now: Now,
+    ) -> Session {
         let outbox = Rc::new(Outbox::of_nobody());
-        let now = Now {
-            mono_ms: 1_000,
-            unix_ms: 5_000,
-        };
         let id = SessionId::of([7; 16]);
-        Session::new(id, claims(), metadata, outbox, (&"n".into(), 100), now)
+        Session::new(id, claims, metadata, outbox, (&"n".into(), 100), now)
     }
 
     fn shown(session: &Session) -> serde_json::Value {

@@ -41,15 +41,14 @@ pub fn accepted(state: &Rc<ShardState>, node: &Rc<Node>, stream: Stream, open: O
         let mut link = Link::Plain(stream);
         link.deadline().arm_idle(state.settings.timeouts.head);
         // In a box: the room a handshake takes is not kept for a connection's life.
-        let Some(rest) = Box::pin(handshake(&state, &node, &mut link)).await else {
+        let Some((rest, _counted)) = Box::pin(handshake(&state, &node, &mut link)).await else {
             return;
         };
-        let _counted = Connected::new(&node);
         Socket::new(state, node, link).run(rest).await;
     });
 }
 
-/// Counts a WebSocket while it is open.
+/// Counts a WebSocket from before its client can know that it is open to its end.
 struct Connected(Rc<Node>);
 
 impl Connected {
@@ -66,7 +65,11 @@ impl Drop for Connected {
 }
 
 /// Reads the opening request and answers it; what came after it, when the connection is open.
-async fn handshake(state: &ShardState, node: &Node, link: &mut Link) -> Option<Vec<u8>> {
+async fn handshake(
+    state: &ShardState,
+    node: &Rc<Node>,
+    link: &mut Link,
+) -> Option<(Vec<u8>, Connected)> {
     let mut buffer = state.shard.buffers.take();
     let answer = loop {
         match parse_request_under(&buffer, &state.head_limits, PathRule::Opaque) {
@@ -92,11 +95,12 @@ async fn handshake(state: &ShardState, node: &Node, link: &mut Link) -> Option<V
         }
         other => other,
     };
+    let counted = matches!(answer, Answer::Opened(_)).then(|| Connected::new(node));
     link.deadline().arm(state.settings.timeouts.write);
     let (result, _) = link.write_all(answer.bytes().to_vec()).await;
     link.deadline().disarm();
-    match answer {
-        Answer::Opened(_) if result.is_ok() => Some(buffer),
+    match counted {
+        Some(counted) if result.is_ok() => Some((buffer, counted)),
         _ => {
             state.shard.buffers.put(buffer);
             linger(state, link).await;
@@ -130,7 +134,8 @@ struct Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        self.node.end(&self.state, &self.session, End::Closed);
+        // Nobody here waits for its claims.
+        let _ = self.node.end(&self.state, &self.session, End::Closed);
     }
 }
 
@@ -327,13 +332,13 @@ impl Ears<'_> {
             (ClientMessage::Heartbeat, session) => {
                 let now = Now::read();
                 if let Some(session) = session {
-                    self.node.registry.renew(&session, now);
+                    self.node.heard(&session, now);
                 }
                 self.outbox
                     .push(|out| message::write_heartbeat(out, now.unix_ms));
             }
             (ClientMessage::Envelope(envelope), Some(session)) => {
-                self.node.registry.renew(&session, Now::read());
+                self.node.heard(&session, Now::read());
                 if let Err(fault) = self.node.receive(&session, &envelope, self.line) {
                     self.outbox
                         .push_error(envelope.request_id.as_deref(), &fault);
@@ -341,8 +346,8 @@ impl Ears<'_> {
             }
             (ClientMessage::Metadata { metadata, .. }, Some(session)) => {
                 let now = Now::read();
-                self.node.registry.renew(&session, now);
-                self.node.registry.update(&session, metadata);
+                self.node.heard(&session, now);
+                self.node.registry.update_soon(&session, metadata);
                 session.note(now, "info", "Gateway session metadata updated", None);
             }
             (ClientMessage::Envelope(envelope), None) => {

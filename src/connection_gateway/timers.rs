@@ -7,7 +7,9 @@ use std::{
     rc::Weak,
 };
 
-use super::{exchange::Exchange, outbox::Outbox, session::Session, session_id::SessionId};
+use super::{
+    exchange::Exchange, outbox::Outbox, registry::Call, session::Session, session_id::SessionId,
+};
 
 /// What happens when its time has come.
 #[derive(Debug)]
@@ -24,6 +26,12 @@ pub(super) enum Due {
     Cut(Weak<Outbox>),
     /// A closed session is not shown any more.
     Forget(SessionId),
+    /// Others are to be told that a session lives.
+    Renewal(Weak<Session>),
+    /// A session of another node may have ended while answers of it are outstanding.
+    Look(SessionId),
+    /// A request to a session of another node has had its time.
+    Call(Weak<Call>),
 }
 
 /// The queue. A place in it is its time and a number.

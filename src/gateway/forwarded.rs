@@ -5,7 +5,7 @@ use std::rc::Rc;
 use shards::ReplySink;
 
 use crate::{
-    connection_gateway,
+    connection_gateway::{self, index::Ask},
     http::RequestHead,
     reply::{Reply, Sink},
     request::{self, Forwarded},
@@ -38,11 +38,19 @@ pub(super) fn serve(state: &Rc<ShardState>, forwarded: Forwarded, sink: ReplySin
             });
         }
         Forwarded::Ask(ask) => {
-            let Some(node) = &state.connection_gateway else {
+            let Some(node) = state.connection_gateway.clone() else {
                 return;
             };
-            let answer = node.answer(*ask);
+            // What changes something does so in the order it came.
+            let answer = match *ask {
+                Ask::AwaitEnd(id) => Err(id),
+                ask => Ok(node.answer(ask)),
+            };
             shards::spawn(async move {
+                let answer = match answer {
+                    Ok(answer) => answer,
+                    Err(id) => node.await_end(id).await,
+                };
                 // Who asked may be gone.
                 let _ = sink.end(answer).await;
             });

@@ -1,11 +1,21 @@
 //! The connection gateway's part of a start: its listeners, its name, each shard's part of it.
 
-use std::{net::SocketAddr, rc::Rc, sync::Arc};
+use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 
+use shards::Shard;
+
+use super::redis_link::registry_clients;
 use crate::{
-    connection_gateway::{AllNumbers, Listeners, Node, session_id::SessionId},
+    connection_gateway::{
+        AllNumbers, Listeners, Node,
+        registry::{self, Cluster, Registry},
+        session_id::SessionId,
+    },
     prepare::Prepared,
+    request::Forwarded,
     settings::Settings,
+    shard_state::ToShard,
+    upstream::resolve::Resolver,
 };
 
 /// Where the connection gateway is.
@@ -20,7 +30,7 @@ pub struct ConnectionGatewayAt {
 }
 
 /// The connection gateway's name for this node.
-pub(super) fn node_id(settings: &Settings) -> String {
+fn node_id(settings: &Settings) -> String {
     let said = settings.connection_gateway.as_ref();
     let said = said.and_then(|settings| settings.node_id.clone());
     said.unwrap_or_else(|| {
@@ -55,15 +65,62 @@ pub(super) fn bind(
     Ok(at)
 }
 
-/// One shard's part of it, with the counters of all and the shard's own place among them.
+/// What all shards of the connection gateway have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Common {
+    /// Its listeners, when it is wanted.
+    pub(super) listeners: Option<Listeners>,
+    /// Name of the node.
+    pub(super) node_id: String,
+    /// A text that no other process has.
+    pub(super) process: String,
+    /// The counters.
+    pub(super) numbers: AllNumbers,
+}
+
+impl Common {
+    /// Of so many shards.
+    pub(super) fn new(settings: &Settings, listeners: Option<Listeners>, shards: u16) -> Self {
+        let process = SessionId::random();
+        Self {
+            listeners,
+            node_id: node_id(settings),
+            process: process.map_or_else(String::new, |id| id.as_str().to_owned()),
+            numbers: (0..shards).map(|_| Arc::default()).collect(),
+        }
+    }
+}
+
+/// One shard's part of it.
 pub(super) fn node(
     prepared: &Prepared,
-    node_id: &str,
-    listeners: Option<Listeners>,
-    numbers: (AllNumbers, usize),
+    common: Common,
+    shard: &Shard<Forwarded, ToShard>,
+    resolver: &Rc<Resolver>,
 ) -> Option<Rc<Node>> {
     let wanted = prepared.settings.connection_gateway.as_ref()?;
     let (settings, secret) = (Arc::new(wanted.clone()), &prepared.fingerprint_secret);
-    let node = Node::new(settings, node_id, listeners?, secret, numbers);
+    let place = usize::from(shard.id);
+    let registry = match &wanted.redis {
+        None => Registry::Memory,
+        Some(redis) => {
+            let tls = prepared.registry_tls.clone();
+            let block = Duration::from_millis(registry::block_ms(wanted));
+            let clients = registry_clients(redis, tls, shard, resolver, block);
+            let name = (&*common.node_id, &*common.process, shard.id);
+            let numbers = common.numbers[place].clone();
+            Registry::Redis(Rc::new(Cluster::new(clients, wanted, name, numbers)))
+        }
+    };
+    let numbers = (common.numbers, place);
+    let listeners = common.listeners?;
+    let node = Node::new(
+        settings,
+        &common.node_id,
+        listeners,
+        secret,
+        numbers,
+        registry,
+    );
     Some(Rc::new(node))
 }

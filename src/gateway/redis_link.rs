@@ -1,4 +1,5 @@
-//! A shard's connection to the Redis with user configurations, and what its invalidations do.
+//! A shard's connections to Redis: to the one with user configurations, with what its invalidations
+//! do, and to the one that nodes of the connection gateway share.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -12,22 +13,16 @@ use shards::{Shard, Stream};
 use crate::{
     config::store::{is_about_revocation, subject_of_key},
     link::Link,
-    redis::{Invalidated, RedisClient, RedisOptions},
+    redis::{Connect, Invalidated, OnInvalidate, RedisClient, RedisOptions, RespLimits, Tracking},
     request::Forwarded,
     settings::Redis,
     shard_state::{ShardState, ToShard},
     upstream::resolve::Resolver,
 };
 
-/// A shard's Redis client for these settings; `this` is where invalidations go, once it is set.
-pub fn redis_client(
-    redis: &Redis,
-    tls: Option<Arc<rustls::ClientConfig>>,
-    shard: &Shard<Forwarded, ToShard>,
-    resolver: &Rc<Resolver>,
-    this: &Rc<OnceCell<Weak<ShardState>>>,
-) -> RedisClient {
-    let options = RedisOptions {
+/// Whom to talk to; the limits are the client's own.
+pub(super) fn options(redis: &Redis) -> RedisOptions {
+    RedisOptions {
         host: redis.host.clone(),
         port: redis.port,
         username: redis.username.clone(),
@@ -37,12 +32,21 @@ pub fn redis_client(
             .map(|secret| String::from_utf8_lossy(secret.bytes()).into_owned()),
         database: redis.database,
         ..RedisOptions::default()
-    };
+    }
+}
+
+/// Opens connections to it.
+pub(super) fn connect(
+    options: &RedisOptions,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    shard: &Shard<Forwarded, ToShard>,
+    resolver: &Rc<Resolver>,
+) -> Connect {
     let patience = options.connect_timeout;
-    let (host, port) = (redis.host.clone(), redis.port);
+    let (host, port) = (options.host.clone(), options.port);
     let deadlines = shard.deadlines.clone();
     let resolver = resolver.clone();
-    let connect = Rc::new(
+    Rc::new(
         move || -> futures_util::future::LocalBoxFuture<'static, _> {
             let (host, tls) = (host.clone(), tls.clone());
             let (deadlines, resolver) = (deadlines.clone(), resolver.clone());
@@ -58,7 +62,19 @@ pub fn redis_client(
                 Err(last)
             })
         },
-    );
+    )
+}
+
+/// A shard's Redis client for these settings; `this` is where invalidations go, once it is set.
+pub fn redis_client(
+    redis: &Redis,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    shard: &Shard<Forwarded, ToShard>,
+    resolver: &Rc<Resolver>,
+    this: &Rc<OnceCell<Weak<ShardState>>>,
+) -> RedisClient {
+    let options = options(redis);
+    let connect = connect(&options, tls, shard, resolver);
     let this = this.clone();
     let on_invalidate = Rc::new(move |what: Invalidated<'_>| {
         let Some(state) = this.get().and_then(Weak::upgrade) else {
@@ -80,6 +96,45 @@ pub fn redis_client(
         }
     });
     RedisClient::start(options, connect, on_invalidate)
+}
+
+/// How long a command of the registry may take: what fails is told to somebody, so not too short.
+const REGISTRY_COMMAND: Duration = Duration::from_secs(2);
+/// Bytes of a reply with what many mailboxes have, and of a command with many answers.
+const REGISTRY_FRAME_BYTES: usize = 64 << 20;
+/// Items of such a reply.
+const REGISTRY_ITEMS: usize = 1 << 20;
+
+/// A shard's two clients of the Redis that nodes share: for commands, and for reads that wait for
+/// `block`.
+pub(super) fn registry_clients(
+    redis: &Redis,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    shard: &Shard<Forwarded, ToShard>,
+    resolver: &Rc<Resolver>,
+    block: Duration,
+) -> (RedisClient, RedisClient) {
+    let options = RedisOptions {
+        command_timeout: REGISTRY_COMMAND,
+        tracking: Tracking::Unavailable,
+        limits: RespLimits {
+            frame_bytes_max: REGISTRY_FRAME_BYTES,
+            items_max: REGISTRY_ITEMS,
+            ..RespLimits::default()
+        },
+        ..options(redis)
+    };
+    let connect = connect(&options, tls, shard, resolver);
+    // Nothing is read that changes would be told of.
+    let on_invalidate: OnInvalidate = Rc::new(|_| {});
+    let reading = RedisOptions {
+        command_timeout: block.saturating_add(REGISTRY_COMMAND),
+        ..options.clone()
+    };
+    (
+        RedisClient::start(options, connect.clone(), on_invalidate.clone()),
+        RedisClient::start(reading, connect, on_invalidate),
+    )
 }
 
 async fn secure(

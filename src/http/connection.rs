@@ -501,10 +501,10 @@ impl Connection {
         minor: u8,
     ) -> bool {
         self.shard.numbers.refused.count(refusal);
-        if let (Refusal::Http(refusal), Some(node)) = (refusal, self.internal_api().cloned()) {
+        if let Some(node) = self.internal_api().cloned() {
             let max = node.settings.envelope_bytes_max;
             let mut reply = self.reply(keep_alive, minor);
-            api::refuse(*refusal, max, &mut reply).await;
+            api::refuse(refusal, max, &mut reply).await;
             return reply.is_reusable();
         }
         let mut reply = self.reply(keep_alive, minor);

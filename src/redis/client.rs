@@ -282,8 +282,9 @@ impl Shared {
 
     fn send(&self, arguments: &[&[u8]]) -> Result<Rc<super::pipeline::Waiter>, RedisFault> {
         let at_ms = now_ms().saturating_add(millis(self.options.command_timeout));
-        self.pipeline
-            .push(arguments, at_ms, self.options.in_flight_max)
+        let options = &self.options;
+        let limits = (options.in_flight_max, options.limits.frame_bytes_max);
+        self.pipeline.push(arguments, at_ms, limits)
     }
 
     /// Counts an invalidation and passes it on.

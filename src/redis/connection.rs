@@ -58,7 +58,7 @@ impl Connection {
             used: 0,
             unwanted: 0,
             dialect: Dialect::Resp2,
-            limits: RespLimits::default(),
+            limits: options.limits,
         };
         let user = options.username.as_deref().map(str::as_bytes);
         let password = options.password.as_deref().map(str::as_bytes);
@@ -117,7 +117,7 @@ impl Connection {
             add(Step::Select, &[b"SELECT", database.as_bytes()]);
         }
         add(Step::Name, &[b"CLIENT", b"SETNAME", CLIENT_NAME]);
-        if self.dialect == Dialect::Resp3 {
+        if self.dialect == Dialect::Resp3 && options.tracking == Tracking::On {
             // No NOLOOP: our own changes reach our own cache the same way as those of others.
             add(Step::Track, &[b"CLIENT", b"TRACKING", b"ON"]);
         }

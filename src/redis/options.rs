@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use super::{client::Tracking, resp::RespLimits};
+
 /// One Redis server and how to speak to it. `Debug` masks the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisOptions {
@@ -29,6 +31,11 @@ pub struct RedisOptions {
     /// Longest pause between attempts, jitter included. Below 1 s, so that service is back within
     /// a second of Redis (reliability.md section 8, row 17).
     pub back_off_max: Duration,
+    /// Whether changes of keys that were read are to be told ([`Tracking::On`]), or would be for
+    /// nobody.
+    pub tracking: Tracking,
+    /// Bounds of one frame, of a reply and of a command alike.
+    pub limits: RespLimits,
     /// A connection that has been quiet this long is asked for a sign of life: a dead peer sends no
     /// invalidation, and stale entries would pass for fresh ones.
     pub idle_check: Duration,
@@ -47,6 +54,8 @@ impl Default for RedisOptions {
             in_flight_max: 1024,
             back_off_min: Duration::from_millis(50),
             back_off_max: Duration::from_millis(800),
+            tracking: Tracking::On,
+            limits: RespLimits::default(),
             idle_check: Duration::from_secs(5),
         }
     }
@@ -65,6 +74,8 @@ impl fmt::Debug for RedisOptions {
             .field("in_flight_max", &self.in_flight_max)
             .field("back_off_min", &self.back_off_min)
             .field("back_off_max", &self.back_off_max)
+            .field("tracking", &self.tracking)
+            .field("limits", &self.limits)
             .field("idle_check", &self.idle_check)
             .finish()
     }

@@ -10,7 +10,7 @@ use shards::notify::Notify;
 use super::{
     client::RedisFault,
     reply::Reply,
-    resp::{RespLimits, encode, encoded_bytes_max},
+    resp::{encode, encoded_bytes_max},
 };
 
 /// Bytes of commands that wait for the socket; with more a call is refused.
@@ -65,10 +65,10 @@ impl Pipeline {
         &self,
         arguments: &[&[u8]],
         at_ms: u64,
-        in_flight_max: usize,
+        (in_flight_max, frame_bytes_max): (usize, usize),
     ) -> Result<Rc<Waiter>, RedisFault> {
         let size = encoded_bytes_max(arguments);
-        if size > RespLimits::default().frame_bytes_max {
+        if size > frame_bytes_max {
             return Err(RedisFault::TooLarge);
         }
         let mut pending = self.pending.borrow_mut();
@@ -148,6 +148,8 @@ mod tests {
 
     use super::*;
 
+    const FRAME: usize = 4 << 20;
+
     fn outcome(waiter: &Waiter) -> Option<Result<Reply, RedisFault>> {
         waiter.wait().now_or_never()
     }
@@ -155,8 +157,8 @@ mod tests {
     #[test]
     fn replies_go_to_callers_in_the_order_of_their_commands() {
         let pipeline = Pipeline::default();
-        let first = pipeline.push(&[b"GET", b"a"], 10, 8).unwrap();
-        let second = pipeline.push(&[b"GET", b"b"], 20, 8).unwrap();
+        let first = pipeline.push(&[b"GET", b"a"], 10, (8, FRAME)).unwrap();
+        let second = pipeline.push(&[b"GET", b"b"], 20, (8, FRAME)).unwrap();
         assert_eq!(
             pipeline.take_outbox(),
             b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*2\r\n$3\r\nGET\r\n$1\r\nb\r\n"
@@ -175,8 +177,8 @@ mod tests {
     #[test]
     fn a_caller_that_left_keeps_its_place() {
         let pipeline = Pipeline::default();
-        drop(pipeline.push(&[b"GET", b"a"], 0, 8).unwrap());
-        let second = pipeline.push(&[b"GET", b"b"], 0, 8).unwrap();
+        drop(pipeline.push(&[b"GET", b"a"], 0, (8, FRAME)).unwrap());
+        let second = pipeline.push(&[b"GET", b"b"], 0, (8, FRAME)).unwrap();
         assert!(pipeline.answer(Reply::Integer(1)));
         assert_eq!(outcome(&second), None);
         assert!(pipeline.answer(Reply::Integer(2)));
@@ -186,7 +188,7 @@ mod tests {
     #[test]
     fn an_error_reply_is_a_fault_that_keeps_only_its_kind() {
         let pipeline = Pipeline::default();
-        let waiter = pipeline.push(&[b"GET", b"a"], 0, 8).unwrap();
+        let waiter = pipeline.push(&[b"GET", b"a"], 0, (8, FRAME)).unwrap();
         assert!(pipeline.answer(Reply::Error {
             kind: String::from("WRONGTYPE"),
             text: String::from("WRONGTYPE for key a"),
@@ -198,20 +200,23 @@ mod tests {
     #[test]
     fn the_limits_refuse_without_queueing() {
         let pipeline = Pipeline::default();
-        let first = pipeline.push(&[b"PING"], 0, 1).unwrap();
+        let first = pipeline.push(&[b"PING"], 0, (1, FRAME)).unwrap();
         assert_eq!(
-            pipeline.push(&[b"PING"], 0, 1).unwrap_err(),
+            pipeline.push(&[b"PING"], 0, (1, FRAME)).unwrap_err(),
             RedisFault::Busy
         );
         let large = vec![0; 4 * 1024 * 1024];
         assert_eq!(
-            pipeline.push(&[&large], 0, 9).unwrap_err(),
+            pipeline.push(&[&large], 0, (9, FRAME)).unwrap_err(),
             RedisFault::TooLarge
         );
         let half = vec![0; 3 * 1024 * 1024];
-        let second = pipeline.push(&[&half], 0, 9).unwrap();
-        let third = pipeline.push(&[&half], 0, 9).unwrap();
-        assert_eq!(pipeline.push(&[&half], 0, 9).unwrap_err(), RedisFault::Busy);
+        let second = pipeline.push(&[&half], 0, (9, FRAME)).unwrap();
+        let third = pipeline.push(&[&half], 0, (9, FRAME)).unwrap();
+        assert_eq!(
+            pipeline.push(&[&half], 0, (9, FRAME)).unwrap_err(),
+            RedisFault::Busy
+        );
         assert!(pipeline.take_outbox().len() > 6 * 1024 * 1024);
         pipeline.fail(&RedisFault::Lost);
         for waiter in [first, second, third] {
@@ -223,7 +228,7 @@ mod tests {
     #[test]
     fn what_was_not_written_is_not_written_after_a_failure() {
         let pipeline = Pipeline::default();
-        let waiter = pipeline.push(&[b"SET", b"a", b"1"], 0, 8).unwrap();
+        let waiter = pipeline.push(&[b"SET", b"a", b"1"], 0, (8, FRAME)).unwrap();
         pipeline.fail(&RedisFault::Timeout);
         assert_eq!(outcome(&waiter), Some(Err(RedisFault::Timeout)));
         assert!(pipeline.take_outbox().is_empty());

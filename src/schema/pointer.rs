@@ -52,8 +52,8 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// RFC 6901 section 6: a pointer in a fragment is percent-encoded.
-fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
+/// A text without its percent-encoding; RFC 6901 section 6: a pointer in a fragment has one.
+pub(crate) fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
     }

@@ -7,6 +7,8 @@
 
 use super::environment::Environment;
 use super::fault::{Fault, Note, Origin, quoted};
+use super::groups::Redis;
+use super::redis_url;
 use super::secret::Secret;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -66,8 +68,8 @@ pub struct ConnectionGateway {
     pub auth_token: Secret,
     /// Key of connect tokens.
     pub jwt_secret: Secret,
-    /// Redis of the cluster, when one is named. The mailboxes in process do not use it.
-    pub redis_url: Option<Secret>,
+    /// Redis that several nodes share; without one the node is alone.
+    pub redis: Option<Redis>,
     /// Time of a streamed request whose caller says none.
     pub session_ttl: Duration,
     /// A session nobody hears of ends after this time.
@@ -168,14 +170,14 @@ impl<'a> Reader<'a> {
             let problem = "is the port of CONNECTION_GATEWAY_PORT too".to_owned();
             self.fault("CONNECTION_GATEWAY_WS_PORT", problem);
         }
-        let redis_url = self.said("REDIS_URL").map(Secret::new);
-        if redis_url.is_some() {
-            self.notes.push(Note {
-                origin: Origin::Environment("REDIS_URL".to_owned()),
-                text: "not used: mailboxes are in this process, so this is the only node"
-                    .to_owned(),
-            });
-        }
+        let redis = match self.said("REDIS_URL").map(redis_url::parse) {
+            Some(Err(problem)) => {
+                self.fault("REDIS_URL", problem.to_owned());
+                None
+            }
+            Some(Ok(redis)) => Some(redis),
+            None => None,
+        };
         ConnectionGateway {
             http,
             websocket,
@@ -186,7 +188,7 @@ impl<'a> Reader<'a> {
                 .map(str::to_owned),
             auth_token,
             jwt_secret,
-            redis_url,
+            redis,
             session_ttl: self.time("CONNECTION_GATEWAY_SESSION_TTL_MS"),
             lease: self.time("CONNECTION_GATEWAY_OWNER_LEASE_TTL_MS"),
             mailbox_messages_max: self.count("CONNECTION_GATEWAY_MAILBOX_MAXLEN"),
@@ -390,6 +392,7 @@ mod tests {
             ("CONNECTION_GATEWAY_MAX_CONNECTIONS", "0"),
             ("CONNECTION_GATEWAY_MAILBOX_MAXLEN", "many"),
             ("CONNECTION_GATEWAY_OWNER_LEASE_TTL_MS", "1.5"),
+            ("REDIS_URL", "localhost"),
         ])
         .unwrap_err();
         let named: Vec<&str> = faults
@@ -402,6 +405,7 @@ mod tests {
             "CONNECTION_GATEWAY_HOST",
             "CONNECTION_GATEWAY_PORT",
             "CONNECTION_GATEWAY_WS_PORT",
+            "REDIS_URL",
             "CONNECTION_GATEWAY_OWNER_LEASE_TTL_MS",
             "CONNECTION_GATEWAY_MAILBOX_MAXLEN",
             "CONNECTION_GATEWAY_MAX_CONNECTIONS",

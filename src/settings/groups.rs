@@ -160,6 +160,8 @@ pub struct Redis {
 pub enum RedisConnection {
     /// TCP.
     PlainText,
+    /// TLS that checks the server by the system's root certificates.
+    SystemTls,
     /// TLS that checks the server.
     Tls {
         /// Root certificates, PEM.

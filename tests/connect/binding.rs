@@ -4,9 +4,10 @@
 use serde_json::{Value, json};
 
 use crate::{
-    stage::{Client, Node, SHARDS, claims_of, sign, token_of},
+    stage::{Client, Heard, Node, SHARDS, claims_of, sign, token_of},
     support::eventually,
 };
+use shardgate::websocket::frame;
 
 /// Binds with these claims and expects this code, and the end.
 #[track_caller]
@@ -288,4 +289,27 @@ fn messages_sent_in_one_packet_with_the_upgrade_are_heard() {
     eventually("the session is closed", || {
         (node.metrics()["activeSessions"] == 0).then_some(())
     });
+}
+
+/// Claims belong to all shards. Whoever was told that a session is gone finds them free, and so
+/// does one whose own connection has just ended: the real CLI stops for good when it is refused.
+#[test]
+fn a_source_can_be_bound_again_at_once() {
+    let node = Node::with(4, |settings| settings.sessions_per_subject_max = 1);
+    let (mut client, mut session) = node.bound("tmb_1");
+    for _ in 0..500 {
+        assert_eq!(node.delete(session.id()).status, 200);
+        let (next, next_session) = node.bound("tmb_1");
+        client.ends_with(None);
+        (client, session) = (next, next_session);
+    }
+    for _ in 0..200 {
+        client.send_frame(frame::CLOSE, &[]);
+        assert_eq!(client.hear(), Heard::Close(None));
+        (client, _) = node.bound("tmb_1");
+    }
+    for _ in 0..200 {
+        drop(client);
+        (client, _) = node.bound("tmb_1");
+    }
 }

@@ -44,13 +44,10 @@ fn production_does_not_start_with_secrets_that_everybody_knows() {
     assert_eq!(finished.complaints().len(), 3, "{finished:?}");
 }
 
-/// D25, on one node: the data path asks nobody, so it works with a Redis address where nobody
-/// listens.
+/// D25, on one node: without a Redis there is none to ask.
 #[test]
 fn an_exchange_on_one_node_needs_no_redis() {
-    let node = Node::with(2, |settings| {
-        settings.redis_url = Some(shardgate::settings::Secret::new("redis://127.0.0.1:1/0"));
-    });
+    let node = Node::with(2, |settings| settings.redis = None);
     let (mut client, session) = node.bound("tmb_1");
     let mut caller = node.open_stream(session.id(), &session.stream_body("r"));
     client.envelope();

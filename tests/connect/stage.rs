@@ -58,6 +58,21 @@ impl Node {
         }
     }
 
+    /// One that a process of its own is.
+    pub(crate) fn at(http: SocketAddr, websocket: SocketAddr) -> Self {
+        Self {
+            gateway: None,
+            http,
+            websocket,
+        }
+    }
+
+    /// Whether it says that it can serve.
+    pub(crate) fn is_ready(&self) -> bool {
+        let gateway = self.gateway.as_ref().unwrap();
+        gateway.inner().view.is_ready()
+    }
+
     /// A caller's connection.
     pub(crate) fn caller(&self) -> Connection {
         Connection::open(self.http)

@@ -102,11 +102,6 @@ impl Answer {
         Self::error(404, "http.not_found", "Gateway session not found", None)
     }
 
-    /// 503: the rings are full.
-    pub(super) fn busy() -> Self {
-        Self::error(503, "INTERNAL_ERROR", "Gateway is busy", None)
-    }
-
     /// 500.
     pub(super) fn internal() -> Self {
         Self::error(500, "INTERNAL_ERROR", "Internal error", None)

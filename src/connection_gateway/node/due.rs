@@ -7,6 +7,7 @@ use crate::{
     connection_gateway::{
         fault::Fault,
         outbox::Outbox,
+        registry::Registry,
         session::{Now, Session, Status},
         timers::Due,
     },
@@ -55,6 +56,24 @@ impl Node {
                     }
                 }
                 Due::Forget(id) => self.forget(id),
+                Due::Renewal(session) => {
+                    if let (Some(session), Registry::Redis(cluster)) =
+                        (session.upgrade(), &self.registry)
+                    {
+                        cluster.renewal_due((state, self), &session);
+                    }
+                }
+                Due::Look(id) => {
+                    if let Registry::Redis(cluster) = &self.registry {
+                        cluster.look_due(self, id);
+                    }
+                }
+                Due::Call(call) => {
+                    if let (Some(call), Registry::Redis(cluster)) = (call.upgrade(), &self.registry)
+                    {
+                        cluster.call_due(self, &call);
+                    }
+                }
             }
         }
     }
@@ -65,17 +84,27 @@ impl Node {
         }
         // While we do not read, silence is ours; how long we do not is bounded elsewhere.
         if self.is_clogged(session) || session.outbox.is_writing() {
-            self.registry.renew(session, now);
+            self.heard(session, now);
         }
         if session.lease_until() > now.mono_ms {
             let due = Due::Lease(Rc::downgrade(session));
             self.timers.add(session.lease_until(), due);
             return;
         }
+        self.lose(state, session);
+    }
+
+    /// Ends a session whose lease is over, or is not its own any more.
+    pub(in crate::connection_gateway) fn lose(
+        self: &Rc<Self>,
+        state: &Rc<ShardState>,
+        session: &Rc<Session>,
+    ) {
         self.numbers.lease_expiries.add(1);
-        self.end(state, session, End::Expired);
+        // Nobody here waits for its claims.
+        let _ = self.end(state, session, End::Expired);
         session.outbox.fail(None, &Fault::OwnerExpired);
-        self.cut_later(&session.outbox, now);
+        self.cut_later(&session.outbox, Now::read());
     }
 
     fn slow_due(&self, outbox: &Rc<Outbox>, now: Now) {
@@ -110,17 +139,26 @@ impl Node {
         self.closed
             .borrow_mut()
             .retain(|id| sessions.contains_key(id));
+        if let Registry::Redis(cluster) = &self.registry {
+            for session in sessions.values() {
+                cluster.forget_callers(session, now.mono_ms);
+            }
+            cluster.sweep(now.mono_ms);
+        }
     }
 
     /// Takes nothing on any more. A session ends when nothing of it is outstanding.
     pub fn drain(&self, outstanding: Outstanding) {
         self.is_draining.set(true);
+        if let (Registry::Redis(cluster), Outstanding::Fail) = (&self.registry, outstanding) {
+            cluster.fail_all_calls(self, "Gateway is shutting down");
+        }
         let sessions: Vec<_> = self.sessions.borrow().values().cloned().collect();
         for session in sessions {
             if outstanding == Outstanding::Fail {
                 self.fail_exchanges(&session, "Gateway is shutting down");
             }
-            if session.exchanges.borrow().is_empty() {
+            if session.is_quiet() {
                 session.outbox.close(Some((CloseCode::GOING_AWAY, "")));
             }
         }

@@ -23,7 +23,7 @@ impl Node {
     /// Takes an envelope of the client.
     pub(in crate::connection_gateway) fn receive(
         &self,
-        session: &Session,
+        session: &Rc<Session>,
         envelope: &Envelope<'_>,
         line: &mut Vec<u8>,
     ) -> Result<(), Fault> {
@@ -38,12 +38,21 @@ impl Node {
                 self.exchange_over(session, &exchange);
             }
             Delivery::Late => {
-                self.numbers.late_replies.add(1);
-                return Ok(());
+                if !self.registry.relay(self, session, envelope) {
+                    self.numbers.late_replies.add(1);
+                    return Ok(());
+                }
+                self.close_if_quiet(session);
             }
         }
         self.numbers.replies.add(1);
         Ok(())
+    }
+
+    /// The client was heard: its lease begins anew, here at once and elsewhere in time.
+    pub(in crate::connection_gateway) fn heard(&self, session: &Rc<Session>, now: Now) {
+        session.renew(now);
+        self.registry.heard(self, session);
     }
 
     /// Whether callers have so much to take that the client must wait.
@@ -51,7 +60,8 @@ impl Node {
         session.buffered.get() > self.settings.slow_consumer_bytes
     }
 
-    fn buffer(&self, session: &Session, bytes: usize) {
+    /// So many bytes of answers wait more.
+    pub(in crate::connection_gateway) fn buffer(&self, session: &Session, bytes: usize) {
         session.buffered.set(session.buffered.get() + bytes);
         self.numbers.stream_buffer_bytes.add(bytes as u64);
     }
@@ -90,9 +100,18 @@ impl Node {
                 bytes_max as u64,
             ));
         }
+        self.push(session, envelope);
+        self.numbers.published.add(1);
+        let count = self.message_count.get();
+        self.message_count.set(count + 1);
+        Ok((shards::clock::unix_ms(), count))
+    }
+
+    /// Queues an envelope for the client, whatever waits already.
+    pub(in crate::connection_gateway) fn push(&self, session: &Session, envelope: &[u8]) {
+        let bytes_max = self.settings.slow_consumer_bytes;
         session.outbox.push_envelope(envelope);
         self.numbers.mailbox_lag.add(1);
-        self.numbers.published.add(1);
         if session.outbox.bytes() > bytes_max && session.outbox.slow_since.get().is_none() {
             let now = shards::clock::now_ms();
             session.outbox.slow_since.set(Some(now));
@@ -100,9 +119,12 @@ impl Node {
             self.timers
                 .add(now + millis(self.settings.slow_consumer_time), due);
         }
-        let count = self.message_count.get();
-        self.message_count.set(count + 1);
-        Ok((shards::clock::unix_ms(), count))
+    }
+
+    /// Whether more may wait for a client than does.
+    pub(in crate::connection_gateway) fn has_room(&self, outbox: &Outbox) -> bool {
+        outbox.envelopes() < self.settings.mailbox_messages_max
+            && outbox.bytes() <= self.settings.slow_consumer_bytes
     }
 
     /// The connection has written what it took.
@@ -113,6 +135,10 @@ impl Node {
         if outbox.bytes() <= self.settings.slow_consumer_bytes {
             outbox.slow_since.set(None);
         }
+        if outbox.is_held_back.get() && self.has_room(outbox) {
+            outbox.is_held_back.set(false);
+            self.registry.wake();
+        }
     }
 
     /// Whether the session may have one more request outstanding, and none of this id.
@@ -121,12 +147,11 @@ impl Node {
         session: &Session,
         request_id: Option<&str>,
     ) -> Result<(), Fault> {
-        let exchanges = session.exchanges.borrow();
-        if request_id.is_some_and(|id| exchanges.contains_key(id)) {
+        if request_id.is_some_and(|id| session.has_request(id)) {
             return Err(Fault::DuplicateRequest);
         }
         let max = self.settings.in_flight_max;
-        if exchanges.len() >= max {
+        if session.exchanges.borrow().len() >= max {
             return Err(Fault::ResourceLimit("maxInFlightPerSession", max as u64));
         }
         Ok(())
@@ -195,7 +220,9 @@ impl Node {
         self.exchange_over(session, exchange);
     }
 
-    pub(super) fn fail_exchanges(&self, session: &Session, reason: &str) {
+    /// Ends all requests of a session, wherever their callers are.
+    pub(super) fn fail_exchanges(&self, session: &Rc<Session>, reason: &str) {
+        self.registry.fail_callers(self, session, reason);
         let all = std::mem::take(&mut *session.exchanges.borrow_mut());
         for (request_id, exchange) in all {
             self.fail_exchange(session, &request_id, &exchange, reason);
@@ -210,7 +237,12 @@ impl Node {
         self.numbers.in_flight.subtract(1);
         let took = shards::clock::now_ms().saturating_sub(exchange.began_ms);
         self.numbers.exchange_took(took);
-        if self.is_draining() && session.exchanges.borrow().is_empty() {
+        self.close_if_quiet(session);
+    }
+
+    /// Ends a session of a shard that drains when nothing of it is outstanding.
+    fn close_if_quiet(&self, session: &Session) {
+        if self.is_draining() && session.is_quiet() {
             session.outbox.close(Some((CloseCode::GOING_AWAY, "")));
         }
     }
