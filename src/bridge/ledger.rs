@@ -13,6 +13,8 @@ use crate::mcp::reply_scan::{ReplyKind, ReplyScan, scan_reply};
 
 /// Calls one server may be busy with.
 const CALLS_MAX: usize = 1024;
+/// Questions of one server that wait for an answer.
+const ASKED_MAX: usize = 256;
 
 /// A session of the bridge.
 pub(super) type SessionKey = u64;
@@ -48,16 +50,59 @@ pub(super) enum Incoming<T> {
     Request(bool, Vec<u8>),
     /// Tells the client; `true`: that a list has changed.
     Notification(bool),
+    /// Withdraws a request to the client.
+    Withdrawal,
     /// Nobody waits for it, or it is no message.
     Nothing,
 }
 
+/// Who has a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Caller {
+    /// The session it belongs to.
+    pub(super) session: SessionKey,
+    /// Its client can be asked something in the middle of it.
+    pub(super) can_be_asked: bool,
+}
+
+impl From<SessionKey> for Caller {
+    fn from(session: SessionKey) -> Self {
+        Self {
+            session,
+            can_be_asked: true,
+        }
+    }
+}
+
+/// What a call that nobody waits for any more leaves to be said to the server.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Abandoned {
+    /// The cancellation, unless its client has sent one.
+    pub(super) cancellation: Option<Vec<u8>>,
+    /// Questions that will not be answered: the server's own raw ids.
+    pub(super) unanswered: Vec<Box<[u8]>>,
+}
+
 struct Call<T> {
     number: u64,
-    session: SessionKey,
+    caller: Caller,
     id: Box<[u8]>,
     token: Option<Token>,
+    /// A server may ask something while it serves it.
+    may_ask: bool,
+    is_cancelled: bool,
     sink: T,
+}
+
+/// A question of the server, under way to a client.
+struct Asked {
+    /// Our id of it, in quotes: what its client answers.
+    id: Box<[u8]>,
+    /// The server's own.
+    server_id: Box<[u8]>,
+    session: SessionKey,
+    /// The number of the call it was asked in.
+    call: u64,
 }
 
 struct Token {
@@ -70,6 +115,7 @@ pub(super) struct Ledger<T> {
     is_shared: bool,
     next: u64,
     calls: HashMap<Box<[u8]>, Call<T>>,
+    asked: Vec<Asked>,
 }
 
 impl<T: Clone> Ledger<T> {
@@ -79,13 +125,19 @@ impl<T: Clone> Ledger<T> {
             is_shared,
             next: 1,
             calls: HashMap::new(),
+            asked: Vec::new(),
         }
+    }
+
+    /// Calls under way.
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
     }
 
     /// Enters a request of a session: its ticket, and the message for the server.
     pub(super) fn request(
         &mut self,
-        session: SessionKey,
+        caller: impl Into<Caller>,
         body: &[u8],
         message: &Envelope,
         sink: T,
@@ -121,11 +173,14 @@ impl<T: Clone> Ledger<T> {
         } else {
             out.extend_from_slice(body);
         }
+        let method = message.method.map_or(&b""[..], |at| at.slice(body));
         let call = Call {
             number,
-            session,
+            caller: caller.into(),
             id: id.into(),
             token,
+            may_ask: matches!(method, b"tools/call" | b"prompts/get" | b"resources/read"),
+            is_cancelled: false,
             sink,
         };
         self.calls.insert(wire_id.clone(), call);
@@ -134,7 +189,7 @@ impl<T: Clone> Ledger<T> {
 
     /// What the server is told of a notification or a response of a session; `None`: nothing.
     pub(super) fn other(
-        &self,
+        &mut self,
         session: SessionKey,
         body: &[u8],
         message: &Envelope,
@@ -144,8 +199,7 @@ impl<T: Clone> Ledger<T> {
             return Some(body.to_vec());
         }
         if message.kind == Kind::Response {
-            // It was asked nothing.
-            return None;
+            return self.answered(session, body, message);
         }
         if !is(b"notifications/cancelled") {
             return Some(body.to_vec());
@@ -153,11 +207,78 @@ impl<T: Clone> Ledger<T> {
         let at = message.request_id?;
         let (wire_id, _) = self
             .calls
-            .iter()
-            .find(|(_, call)| call.session == session && *call.id == *at.slice(body))?;
+            .iter_mut()
+            .find(|(_, call)| call.caller.session == session && *call.id == *at.slice(body))
+            .map(|(wire_id, call)| {
+                call.is_cancelled = true;
+                (wire_id, call)
+            })?;
         let mut out = Vec::new();
         json::splice(&mut out, body, &[(at, &**wire_id)]);
         Some(out)
+    }
+
+    /// A client's answer to a question, under the server's own id.
+    fn answered(
+        &mut self,
+        session: SessionKey,
+        body: &[u8],
+        message: &Envelope,
+    ) -> Option<Vec<u8>> {
+        let at = message.id?;
+        let is_it = |asked: &Asked| asked.session == session && *asked.id == *at.slice(body);
+        let index = self.asked.iter().position(is_it)?;
+        let asked = self.asked.swap_remove(index);
+        let mut out = Vec::new();
+        json::splice(&mut out, body, &[(at, &*asked.server_id)]);
+        Some(out)
+    }
+
+    /// Finds out whom a request of a shared server is for: the newest call that it can belong to,
+    /// when all of these are one session's and its client can be asked. Another choice would show
+    /// one caller what another one's call is about. Where it goes, and what it says there.
+    pub(super) fn ask(&mut self, data: &[u8]) -> Option<(T, Vec<u8>)> {
+        let scan = scan_reply(data).ok()?;
+        let id = scan.id?;
+        let mut able = self.calls.values().filter(|call| call.may_ask);
+        let first = able.next()?;
+        let newest = able.try_fold(first, |newest, call| {
+            let is_same = call.caller == first.caller;
+            is_same.then(|| if call.number > newest.number { call } else { newest })
+        })?;
+        if !newest.caller.can_be_asked || self.asked.len() >= ASKED_MAX {
+            return None;
+        }
+        let our_id = format!("\"s{}\"", self.next).into_bytes();
+        self.next += 1;
+        let mut out = Vec::new();
+        json::splice(&mut out, data, &[(id, &our_id)]);
+        self.asked.push(Asked {
+            id: our_id.into(),
+            server_id: id.slice(data).into(),
+            session: newest.caller.session,
+            call: newest.number,
+        });
+        Some((newest.sink.clone(), out))
+    }
+
+    /// A question is withdrawn by the server that asked it: whom that is told, and how.
+    pub(super) fn withdrawn(&mut self, data: &[u8]) -> Option<(T, Vec<u8>)> {
+        let params = scan_reply(data).ok()?.params?;
+        let at = json::within(params, json::member(params.slice(data), "requestId")?);
+        let is_it = |asked: &Asked| *asked.server_id == *at.slice(data);
+        let index = self.asked.iter().position(is_it)?;
+        let asked = self.asked.swap_remove(index);
+        let mut calls = self.calls.values();
+        let sink = calls.find(|call| call.number == asked.call)?.sink.clone();
+        let mut out = Vec::new();
+        json::splice(&mut out, data, &[(at, &*asked.id)]);
+        Some((sink, out))
+    }
+
+    /// A question could not be handed on.
+    pub(super) fn unask(&mut self, server_id: &[u8]) {
+        self.asked.retain(|asked| *asked.server_id != *server_id);
     }
 
     /// Sorts a message of the server.
@@ -170,6 +291,7 @@ impl<T: Clone> Ledger<T> {
             (ReplyKind::Result | ReplyKind::Error, Some(id)) => {
                 match self.calls.remove(id.slice(data)) {
                     Some(call) => {
+                        self.asked.retain(|asked| asked.call != call.number);
                         let mut document = Vec::new();
                         json::splice(&mut document, data, &[(id, &*call.id)]);
                         Incoming::Answer(call.sink, document)
@@ -182,6 +304,9 @@ impl<T: Clone> Ledger<T> {
             }
             (ReplyKind::Notification, _) if is(b"notifications/progress") => {
                 self.progress(data, &scan)
+            }
+            (ReplyKind::Notification, _) if self.is_shared && is(b"notifications/cancelled") => {
+                Incoming::Withdrawal
             }
             (ReplyKind::Notification, _) => {
                 let method = scan.method.map_or(&b""[..], |at| at.slice(data));
@@ -226,14 +351,58 @@ impl<T: Clone> Ledger<T> {
         }
     }
 
+    /// Forgets a call, and says what the server is to be told of that; `None`: it was over.
+    pub(super) fn abandon(&mut self, ticket: &Ticket) -> Option<Abandoned> {
+        let is_it = |call: &Call<T>| call.number == ticket.number;
+        self.calls.get(&ticket.wire_id).filter(|call| is_it(call))?;
+        let call = self.calls.remove(&ticket.wire_id)?;
+        let mut left = Abandoned::default();
+        if !call.is_cancelled {
+            let mut text =
+                br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#
+                    .to_vec();
+            text.extend_from_slice(&ticket.wire_id);
+            text.extend_from_slice(b"}}");
+            left.cancellation = Some(text);
+        }
+        self.asked.retain_mut(|asked| {
+            let stays = asked.call != call.number;
+            if !stays {
+                left.unanswered.push(std::mem::take(&mut asked.server_id));
+            }
+            stays
+        });
+        Some(left)
+    }
+
     /// Forgets the calls of a session that has ended.
     pub(super) fn forget_session(&mut self, session: SessionKey) {
-        self.calls.retain(|_, call| call.session != session);
+        self.calls.retain(|_, call| call.caller.session != session);
+        self.asked.retain(|asked| asked.session != session);
+    }
+
+    /// The tickets of a session's calls.
+    pub(super) fn tickets_of(&self, session: SessionKey) -> Vec<Ticket> {
+        let own = self.calls.iter();
+        own.filter(|(_, call)| call.caller.session == session)
+            .map(|(wire_id, call)| Ticket {
+                wire_id: wire_id.clone(),
+                number: call.number,
+            })
+            .collect()
     }
 
     /// Forgets all: the server is gone.
     pub(super) fn clear(&mut self) {
         self.calls.clear();
+        self.asked.clear();
+    }
+
+    /// The same; whom that is to be told, with the callers' own raw ids.
+    pub(super) fn fail_all(&mut self) -> Vec<(T, Box<[u8]>)> {
+        self.asked.clear();
+        let calls = self.calls.drain();
+        calls.map(|(_, call)| (call.sink, call.id)).collect()
     }
 }
 
@@ -328,15 +497,15 @@ mod tests {
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
             )
         };
-        let told = |ledger: &Ledger<u32>, session, body: &str| {
+        let told = |ledger: &mut Ledger<u32>, session, body: &str| {
             let message = scan(body.as_bytes(), DEPTH_MAX).unwrap();
             let line = ledger.other(session, body.as_bytes(), &message);
             line.map(|line| String::from_utf8(line).unwrap())
         };
-        assert_eq!(told(&ledger, 2, &cancel("6")), Some(cancel("2")));
-        assert_eq!(told(&ledger, 1, &cancel("6")), None);
+        assert_eq!(told(&mut ledger, 2, &cancel("6")), Some(cancel("2")));
+        assert_eq!(told(&mut ledger, 1, &cancel("6")), None);
         assert_eq!(
-            told(&ledger, 1, &answer("1")),
+            told(&mut ledger, 1, &answer("1")),
             None,
             "a shared one asks nobody"
         );
@@ -377,6 +546,68 @@ mod tests {
         for junk in ["", "Server started", "[]", "{}", "{\"id\":1}"] {
             assert_eq!(sorted(junk), Incoming::Nothing, "{junk}");
         }
+    }
+
+    fn asks(id: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"sampling/createMessage","params":{{}}}}"#)
+    }
+
+    #[test]
+    fn a_shared_server_asks_the_one_client_it_can_mean() {
+        let mut ledger = Ledger::new(true);
+        assert_eq!(ledger.ask(asks("1").as_bytes()), None, "nobody has called");
+        let (first, line) = enter(&mut ledger, 1, &call("1", "1"), 10);
+        assert_eq!(line, call("1", "1"), "the server's ids and ours may be equal");
+        let (sink, question) = ledger.ask(asks("1").as_bytes()).unwrap();
+        let question = String::from_utf8(question).unwrap();
+        assert_eq!((sink, &*question), (10, &*asks("\"s2\"")));
+        let answer_of = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"a":1}}}}"#);
+        let told = |ledger: &mut Ledger<u32>, session, body: &str| {
+            let message = scan(body.as_bytes(), DEPTH_MAX).unwrap();
+            let line = ledger.other(session, body.as_bytes(), &message);
+            line.map(|line| String::from_utf8(line).unwrap())
+        };
+        let said = answer_of("\"s2\"");
+        assert_eq!(told(&mut ledger, 2, &said), None, "another session's");
+        assert_eq!(told(&mut ledger, 1, &said), Some(answer_of("1")));
+        assert_eq!(told(&mut ledger, 1, &said), None, "once");
+        // A second session's call makes it a guess, a list of one does not.
+        let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
+        enter(&mut ledger, 2, list, 20);
+        assert!(ledger.ask(asks("2").as_bytes()).is_some());
+        let (second, _) = enter(&mut ledger, 2, &call("1", "1"), 20);
+        assert_eq!(ledger.ask(asks("3").as_bytes()), None);
+        let left = ledger.abandon(&first).unwrap();
+        assert_eq!(left.unanswered, [b"2".as_slice().into()]);
+        let text = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+        assert_eq!(left.cancellation, Some(text.into()));
+        assert_eq!(ledger.abandon(&first), None);
+        let (sink, _) = ledger.ask(asks("4").as_bytes()).unwrap();
+        assert_eq!(sink, 20);
+        let withdrawal = r#"{"method":"notifications/cancelled","params":{"requestId":4}}"#;
+        assert_eq!(ledger.incoming(withdrawal.as_bytes()), Incoming::Withdrawal);
+        let (sink, told) = ledger.withdrawn(withdrawal.as_bytes()).unwrap();
+        assert!(sink == 20 && String::from_utf8(told).unwrap().contains("\"s"));
+        assert_eq!(ledger.withdrawn(withdrawal.as_bytes()), None);
+        assert_eq!(ledger.tickets_of(2).len(), 2);
+        assert!(ledger.tickets_of(2).contains(&second));
+        let failed = ledger.fail_all();
+        assert!(failed.len() == 2 && ledger.len() == 0);
+    }
+
+    #[test]
+    fn a_client_that_cannot_be_asked_is_not() {
+        let mut ledger = Ledger::new(true);
+        let body = call("1", "1");
+        let message = scan(body.as_bytes(), DEPTH_MAX).unwrap();
+        let caller = Caller {
+            session: 1,
+            can_be_asked: false,
+        };
+        ledger
+            .request(caller, body.as_bytes(), &message, 1u32)
+            .unwrap();
+        assert_eq!(ledger.ask(asks("1").as_bytes()), None);
     }
 
     proptest! {
