@@ -239,7 +239,10 @@ impl Bridge {
 pub fn reverse_id(source: &str) -> Box<str> {
     let digest = digest(&SHA256, source.as_bytes());
     let bytes = digest.as_ref().iter();
-    bytes.map(|byte| format!("{byte:02x}")).collect::<String>().into()
+    bytes
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<String>()
+        .into()
 }
 
 /// What the thread begins with.
@@ -250,11 +253,7 @@ struct Start {
     numbers: Arc<ReverseNumbers>,
 }
 
-fn run(
-    mut orders: mpsc::Receiver<Order>,
-    mut attached: mpsc::Receiver<Attachment>,
-    start: Start,
-) {
+fn run(mut orders: mpsc::Receiver<Order>, mut attached: mpsc::Receiver<Attachment>, start: Start) {
     let Some(Order::Serve(listener, secret)) = orders.blocking_recv() else {
         return;
     };

@@ -103,6 +103,9 @@ impl Gateway {
         let watched = Watched::of(&settings);
         let prepared = Arc::new(Prepared::load(settings)?);
         let settings = prepared.settings.clone();
+        if settings.connection_gateway.is_none() && prepared.document.has_reverse() {
+            log::reverse_refused();
+        }
         for finding in &prepared.document.findings {
             log::warn(|| finding.to_string());
         }
@@ -175,6 +178,11 @@ impl Gateway {
             }
         })
         .map_err(|error| vec![format!("cannot start the shards: {error}")])?;
+        let handles = shards.handles().to_vec();
+        bridge.wakes_with(Box::new(move |shard, line| {
+            let handle = handles.get(usize::from(shard));
+            handle.is_some_and(|handle| handle.post(ToShard::Line(line)).is_ok())
+        }));
 
         let view = View {
             handles: shards.handles().to_vec(),
@@ -182,6 +190,10 @@ impl Gateway {
             numbers,
             connection_gateway: connection_gateway.is_some().then_some(gateway_numbers),
             issuers: IssuerNumbers::of(&issuers),
+            reverse: settings
+                .connection_gateway
+                .is_some()
+                .then(|| bridge.numbers().clone()),
             driver: shards.driver.to_string(),
             is_draining: Arc::new(AtomicBool::new(false)),
             reloads_refused: Arc::default(),
@@ -443,6 +455,11 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
                 state.tokens.borrow_mut().clear();
             }
         }
+        Control::Message(ToShard::Line(number)) => {
+            if let Some(node) = &state.connection_gateway {
+                node.line_has_news(number);
+            }
+        }
         Control::Message(ToShard::Resolved(answer)) => state.upstream.resolver.answered(answer),
         Control::Message(ToShard::Backends(asker)) => {
             // The asker may have given up.
@@ -520,7 +537,7 @@ fn build(
         .allow_anonymous
         .then(|| Rc::new(Principal::anonymous(&fingerprints)));
     let all = (gateway_numbers, usize::from(shard.id));
-    let connection_gateway = reach::node(prepared, &node_id, listeners, all);
+    let connection_gateway = reach::node(prepared, &node_id, listeners, all, &bridge);
     let state = Rc::new(ShardState {
         connection_gateway,
         head_limits: HeadLimits {

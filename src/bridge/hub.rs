@@ -16,8 +16,9 @@ use url::Url;
 use super::{
     Registry,
     backoff::Backoff,
-    child, new_secret,
+    child,
     line::{FarEnd, Hearing},
+    new_secret,
     numbers::ReverseNumbers,
     peer::{Outlet, Peer, PeerKind, Session},
     remote::{self, Dialer, OpenFault},

@@ -244,7 +244,13 @@ impl<T: Clone> Ledger<T> {
         let first = able.next()?;
         let newest = able.try_fold(first, |newest, call| {
             let is_same = call.caller == first.caller;
-            is_same.then(|| if call.number > newest.number { call } else { newest })
+            is_same.then(|| {
+                if call.number > newest.number {
+                    call
+                } else {
+                    newest
+                }
+            })
         })?;
         if !newest.caller.can_be_asked || self.asked.len() >= ASKED_MAX {
             return None;
@@ -557,7 +563,11 @@ mod tests {
         let mut ledger = Ledger::new(true);
         assert_eq!(ledger.ask(asks("1").as_bytes()), None, "nobody has called");
         let (first, line) = enter(&mut ledger, 1, &call("1", "1"), 10);
-        assert_eq!(line, call("1", "1"), "the server's ids and ours may be equal");
+        assert_eq!(
+            line,
+            call("1", "1"),
+            "the server's ids and ours may be equal"
+        );
         let (sink, question) = ledger.ask(asks("1").as_bytes()).unwrap();
         let question = String::from_utf8(question).unwrap();
         assert_eq!((sink, &*question), (10, &*asks("\"s2\"")));
@@ -579,7 +589,8 @@ mod tests {
         assert_eq!(ledger.ask(asks("3").as_bytes()), None);
         let left = ledger.abandon(&first).unwrap();
         assert_eq!(left.unanswered, [b"2".as_slice().into()]);
-        let text = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+        let text =
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
         assert_eq!(left.cancellation, Some(text.into()));
         assert_eq!(ledger.abandon(&first), None);
         let (sink, _) = ledger.ask(asks("4").as_bytes()).unwrap();

@@ -344,7 +344,10 @@ mod tests {
         line.say(b"b".to_vec());
         assert!(line.is_clogged());
         assert_eq!(rung.load(Ordering::SeqCst), 0);
-        assert_eq!(hearing.next().await.map(|text| text.len()), Some(BYTES_MAX + 1));
+        assert_eq!(
+            hearing.next().await.map(|text| text.len()),
+            Some(BYTES_MAX + 1)
+        );
         assert_eq!(rung.load(Ordering::SeqCst), 1);
         assert!(!line.is_clogged());
         assert_eq!(hearing.next().await, Some(b"a".to_vec()));

@@ -348,7 +348,10 @@ impl Posted<'_> {
         };
         let (ticket, line) = peer.request(caller, &self.body, message, sink)?;
         let own = self.way.is_reverse.then(|| reverse::Manner {
-            id: message.id.map_or(&b"null"[..], |at| at.slice(&self.body)).into(),
+            id: message
+                .id
+                .map_or(&b"null"[..], |at| at.slice(&self.body))
+                .into(),
             stateless: self.stateless,
             numbers: self.hub.numbers.clone(),
         });

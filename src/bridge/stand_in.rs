@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn a_server_is_shown_with_what_can_be_shared() {
-        let facts = facts(r#"{"tools":{},"logging":{},"completions":{},"resources":{"subscribe":true}}"#);
+        let facts =
+            facts(r#"{"tools":{},"logging":{},"completions":{},"resources":{"subscribe":true}}"#);
         let shown = introduction(Some(&facts), Version::LATEST);
         let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
         assert_eq!(shown["protocolVersion"], "2025-06-18");
@@ -228,7 +229,11 @@ mod tests {
         for (facts, method, wanted) in [
             (None, "tools/list", Verdict::Result(r#"{"tools":[]}"#)),
             (Some(&facts), "tools/list", Verdict::Ask),
-            (Some(&facts), "prompts/list", Verdict::Result(r#"{"prompts":[]}"#)),
+            (
+                Some(&facts),
+                "prompts/list",
+                Verdict::Result(r#"{"prompts":[]}"#),
+            ),
             (Some(&facts), "prompts/get", Verdict::Ask),
             (None, "tools/call", Verdict::Fault(-32603, AWAY)),
             (None, "ping", Verdict::Result("{}")),

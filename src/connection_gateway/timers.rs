@@ -24,6 +24,8 @@ pub(super) enum Due {
     Cut(Weak<Outbox>),
     /// A closed session is not shown any more.
     Forget(SessionId),
+    /// A connection is asked for a sign of life.
+    Ping(Weak<Outbox>),
 }
 
 /// The queue. A place in it is its time and a number.

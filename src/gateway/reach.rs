@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, rc::Rc, sync::Arc};
 
 use crate::{
+    bridge::Bridge,
     connection_gateway::{AllNumbers, Listeners, Node, session_id::SessionId},
     prepare::Prepared,
     settings::Settings,
@@ -61,9 +62,13 @@ pub(super) fn node(
     node_id: &str,
     listeners: Option<Listeners>,
     numbers: (AllNumbers, usize),
+    bridge: &Arc<Bridge>,
 ) -> Option<Rc<Node>> {
     let wanted = prepared.settings.connection_gateway.as_ref()?;
+    // Without a listener for MCP clients nobody could use a server.
+    let has_clients = prepared.settings.listen.addresses().next().is_some();
+    let bridge = has_clients.then(|| bridge.clone());
     let (settings, secret) = (Arc::new(wanted.clone()), &prepared.fingerprint_secret);
-    let node = Node::new(settings, node_id, listeners?, secret, numbers);
+    let node = Node::new(settings, node_id, listeners?, secret, numbers, bridge);
     Some(Rc::new(node))
 }

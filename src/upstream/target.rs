@@ -274,7 +274,12 @@ impl Targets {
             }
             Behind::Stdio(server) => {
                 let path = format!("/stdio/{}", server.id).into();
-                (server.id.clone(), path, true, format!("stdio:{}", server.label))
+                (
+                    server.id.clone(),
+                    path,
+                    true,
+                    format!("stdio:{}", server.label),
+                )
             }
             Behind::Reverse(source) => {
                 let path: Box<str> = format!("/reverse/{}", reverse_id(source)).into();

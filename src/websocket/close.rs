@@ -19,6 +19,8 @@ impl CloseCode {
     pub const POLICY: Self = Self(1008);
     /// A message over the limit.
     pub const TOO_BIG: Self = Self(1009);
+    /// Something unexpected kept this side from going on.
+    pub const INTERNAL: Self = Self(1011);
     /// Not now: a limit is reached.
     pub const TRY_LATER: Self = Self(1013);
 

@@ -13,10 +13,7 @@ use crate::{
         numbers::ReverseNumbers,
         stand_in::{self, Facts},
     },
-    mcp::{
-        envelope::scan,
-        json::DEPTH_MAX,
-    },
+    mcp::{envelope::scan, json::DEPTH_MAX},
     refusal::rpc_error,
 };
 
@@ -51,7 +48,10 @@ impl State {
     /// Passes on that a list is another; all else that a server says of itself could be about any
     /// caller's business.
     pub(super) fn list_changed(&self, message: &[u8]) {
-        let is_known = self.attached.as_ref().is_some_and(|one| one.facts.is_some());
+        let is_known = self
+            .attached
+            .as_ref()
+            .is_some_and(|one| one.facts.is_some());
         if let Some(family) = stand_in::family_of(message).filter(|_| is_known) {
             self.tell_changed(family);
         }

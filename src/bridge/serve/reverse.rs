@@ -125,7 +125,12 @@ fn open(posted: &Posted<'_>, message: &Envelope) -> Reply {
     let result = stand_in::introduction(facts.as_deref(), requested);
     let id = message.id.map_or(&b"null"[..], |at| at.slice(&posted.body));
     let mut reply = json_reply(result_document(id, &result));
-    match posted.hub.enter(session).as_deref().map(HeaderValue::from_str) {
+    match posted
+        .hub
+        .enter(session)
+        .as_deref()
+        .map(HeaderValue::from_str)
+    {
         Some(Ok(value)) => {
             reply.headers_mut().insert(SESSION_HEADER, value);
             reply
@@ -193,7 +198,10 @@ async fn stateless(posted: Posted<'_>, message: &Envelope) -> Reply {
         _ => {
             let is_kept = matches!(
                 method,
-                b"tools/list" | b"prompts/list" | b"resources/list" | b"resources/templates/list"
+                b"tools/list"
+                    | b"prompts/list"
+                    | b"resources/list"
+                    | b"resources/templates/list"
                     | b"resources/read"
             );
             let mut edits = Edits::default();
@@ -226,9 +234,8 @@ fn listen(posted: &Posted<'_>, session: Arc<Session>, message: &Envelope) -> Rep
     let params = message.params.map_or(&b"{}"[..], |at| at.slice(body));
     let filter = json::member(params, "notifications");
     let filter = filter.map_or(&b"{}"[..], |at| at.slice(params));
-    let is_wanted = |flag: &str| {
-        json::member(filter, flag).is_some_and(|value| value.slice(filter) == b"true")
-    };
+    let is_wanted =
+        |flag: &str| json::member(filter, flag).is_some_and(|value| value.slice(filter) == b"true");
     let wanted: Vec<(&'static str, &str)> = WANTED
         .into_iter()
         .filter(|(_, flag)| is_wanted(flag))
