@@ -88,10 +88,24 @@ struct Call<T> {
     caller: Caller,
     id: Box<[u8]>,
     token: Option<Token>,
-    /// A server may ask something while it serves it.
-    may_ask: bool,
+    method: Box<[u8]>,
     is_cancelled: bool,
     sink: T,
+}
+
+/// A call whose server is gone.
+pub(super) struct Failed<T> {
+    /// Where it goes.
+    pub(super) sink: T,
+    /// The caller's own raw id.
+    pub(super) id: Box<[u8]>,
+    /// What was asked for.
+    pub(super) method: Box<[u8]>,
+}
+
+/// Whether a server may ask something while it serves such a request.
+fn may_ask(method: &[u8]) -> bool {
+    matches!(method, b"tools/call" | b"prompts/get" | b"resources/read")
 }
 
 /// A question of the server, under way to a client.
@@ -129,9 +143,12 @@ impl<T: Clone> Ledger<T> {
         }
     }
 
-    /// Calls under way.
+    /// Calls under way that somebody waits for.
     pub(super) fn len(&self) -> usize {
-        self.calls.len()
+        self.calls
+            .values()
+            .filter(|call| !call.is_cancelled)
+            .count()
     }
 
     /// Enters a request of a session: its ticket, and the message for the server.
@@ -179,7 +196,7 @@ impl<T: Clone> Ledger<T> {
             caller: caller.into(),
             id: id.into(),
             token,
-            may_ask: matches!(method, b"tools/call" | b"prompts/get" | b"resources/read"),
+            method: method.into(),
             is_cancelled: false,
             sink,
         };
@@ -240,7 +257,8 @@ impl<T: Clone> Ledger<T> {
     pub(super) fn ask(&mut self, data: &[u8]) -> Option<(T, Vec<u8>)> {
         let scan = scan_reply(data).ok()?;
         let id = scan.id?;
-        let mut able = self.calls.values().filter(|call| call.may_ask);
+        let able = |call: &&Call<T>| may_ask(&call.method) && !call.is_cancelled;
+        let mut able = self.calls.values().filter(able);
         let first = able.next()?;
         let newest = able.try_fold(first, |newest, call| {
             let is_same = call.caller == first.caller;
@@ -280,6 +298,21 @@ impl<T: Clone> Ledger<T> {
         let mut out = Vec::new();
         json::splice(&mut out, data, &[(at, &*asked.id)]);
         Some((sink, out))
+    }
+
+    /// Takes out the questions of calls that were cancelled: the server's own ids.
+    pub(super) fn unanswered(&mut self) -> Vec<Box<[u8]>> {
+        let calls = &self.calls;
+        let mut unanswered = Vec::new();
+        self.asked.retain_mut(|asked| {
+            let mut calls = calls.values();
+            let stays = !calls.any(|call| call.is_cancelled && call.number == asked.call);
+            if !stays {
+                unanswered.push(std::mem::take(&mut asked.server_id));
+            }
+            stays
+        });
+        unanswered
     }
 
     /// A question could not be handed on.
@@ -404,11 +437,16 @@ impl<T: Clone> Ledger<T> {
         self.asked.clear();
     }
 
-    /// The same; whom that is to be told, with the callers' own raw ids.
-    pub(super) fn fail_all(&mut self) -> Vec<(T, Box<[u8]>)> {
+    /// The same; whom that is to be told.
+    pub(super) fn fail_all(&mut self) -> Vec<Failed<T>> {
         self.asked.clear();
         let calls = self.calls.drain();
-        calls.map(|(_, call)| (call.sink, call.id)).collect()
+        let failed = calls.map(|(_, call)| Failed {
+            sink: call.sink,
+            id: call.id,
+            method: call.method,
+        });
+        failed.collect()
     }
 }
 

@@ -328,12 +328,18 @@ impl Peer {
 
     /// What the server is told of a notification or a response.
     pub(super) fn other(
-        &self,
+        self: &Arc<Self>,
         key: SessionKey,
         body: &[u8],
         message: &Envelope,
     ) -> Option<Vec<u8>> {
-        self.state(|state| state.ledger.other(key, body, message))
+        let (line, unanswered) = self.state(|state| {
+            let line = state.ledger.other(key, body, message);
+            state.count_calls();
+            (line, state.ledger.unanswered())
+        });
+        self.tell_unanswered(unanswered);
+        line
     }
 
     /// Forgets a call.

@@ -352,6 +352,10 @@ impl Posted<'_> {
                 .id
                 .map_or(&b"null"[..], |at| at.slice(&self.body))
                 .into(),
+            method: message
+                .method
+                .map_or(&b""[..], |at| at.slice(&self.body))
+                .into(),
             stateless: self.stateless,
             numbers: self.hub.numbers.clone(),
         });
@@ -543,7 +547,7 @@ fn passed_status(status: u16) -> StatusCode {
     }
 }
 
-fn result_document(id: &[u8], result: &[u8]) -> Vec<u8> {
+pub(super) fn result_document(id: &[u8], result: &[u8]) -> Vec<u8> {
     let mut document = br#"{"jsonrpc":"2.0","id":"#.to_vec();
     document.extend_from_slice(id);
     document.extend_from_slice(br#","result":"#);

@@ -125,16 +125,27 @@ pub(super) enum Verdict {
     Fault(i32, &'static str),
 }
 
-/// Judges a request by its method; `facts` are those of the server that is there.
-pub(super) fn judge(facts: Option<&Facts>, method: &[u8]) -> Verdict {
-    let empty = match method {
+/// The empty list that a request asks for, and its family; `None`: it asks for no list.
+fn empty(method: &[u8]) -> Option<(&'static str, &'static str)> {
+    match method {
         b"tools/list" => Some((r#"{"tools":[]}"#, "tools")),
         b"prompts/list" => Some((r#"{"prompts":[]}"#, "prompts")),
         b"resources/list" => Some((r#"{"resources":[]}"#, "resources")),
         b"resources/templates/list" => Some((r#"{"resourceTemplates":[]}"#, "resources")),
         _ => None,
-    };
-    match (method, empty, facts) {
+    }
+}
+
+/// The answer to a request that was under way when the server left, where that makes no failure of
+/// it: a list is empty from then on.
+pub(super) fn parting(id: &[u8], method: &[u8]) -> Option<Vec<u8>> {
+    let (list, _) = empty(method)?;
+    Some(super::serve::result_document(id, list.as_bytes()))
+}
+
+/// Judges a request by its method; `facts` are those of the server that is there.
+pub(super) fn judge(facts: Option<&Facts>, method: &[u8]) -> Verdict {
+    match (method, empty(method), facts) {
         (b"ping" | b"logging/setLevel", ..) => Verdict::Result("{}"),
         (b"resources/subscribe" | b"resources/unsubscribe", ..) => {
             Verdict::Fault(-32601, "Method not found")
@@ -246,6 +257,9 @@ mod tests {
         ] {
             assert_eq!(judge(facts, method.as_bytes()), wanted, "{method}");
         }
+        let list = br#"{"jsonrpc":"2.0","id":5,"result":{"tools":[]}}"#;
+        assert_eq!(parting(b"5", b"tools/list").as_deref(), Some(&list[..]));
+        assert_eq!(parting(b"5", b"tools/call"), None);
     }
 
     #[test]

@@ -320,6 +320,11 @@ impl Server {
         }
     }
 
+    /// Waits for the next message.
+    pub(crate) fn next(&self) -> Value {
+        self.heard.recv_timeout(PATIENCE).expect("a message")
+    }
+
     /// Waits for the answer to a question of its own.
     pub(crate) fn wait_for_answer(&self) -> Value {
         loop {
@@ -451,6 +456,10 @@ fn act(voice: &Voice, name: &str, message: &Value, sender: &Sender<Value>) {
         }
         "tools/call" => call(voice, name, message),
         "ping" => voice.result(message, json!({})),
+        _ if message.get("method").is_some() && message.get("id").is_some() => {
+            voice.say(&json!({"jsonrpc": "2.0", "id": message["id"],
+                "error": {"code": -32601, "message": "Method not found"}}));
+        }
         _ => {}
     }
     // The test may have heard enough.

@@ -177,9 +177,13 @@ impl Peer {
         let gone = self.state(|state| {
             let is_it = |one: &Attached| number.is_none_or(|number| one.number == number);
             let gone = state.attached.take_if(|one| is_it(one))?;
-            for (sink, id) in state.ledger.fail_all() {
-                gone.numbers.failed();
-                sink.answer(rpc_error(Some(&id), -32603, stand_in::LEFT));
+            for call in state.ledger.fail_all() {
+                let answer = stand_in::parting(&call.id, &call.method);
+                if answer.is_none() {
+                    gone.numbers.failed();
+                }
+                let failure = || rpc_error(Some(&call.id), -32603, stand_in::LEFT);
+                call.sink.answer(answer.unwrap_or_else(failure));
             }
             gone.speech.set_calls(0);
             if let Some(facts) = &gone.facts {
@@ -213,15 +217,20 @@ impl Peer {
         }
     }
 
+    /// Tells the server that these questions of its will not be answered.
+    pub(super) fn tell_unanswered(self: &Arc<Self>, ids: Vec<Box<[u8]>>) {
+        let text = "The client does not wait any more";
+        for id in ids {
+            self.send_soon(rpc_error(Some(&id), -32603, text));
+        }
+    }
+
     fn tell_abandoned(self: &Arc<Self>, left: Abandoned) {
         // A session may be dropped when the runtime has ended.
         if tokio::runtime::Handle::try_current().is_err() {
             return;
         }
-        let text = "The client does not wait any more";
-        for id in left.unanswered {
-            self.send_soon(rpc_error(Some(&id), -32603, text));
-        }
+        self.tell_unanswered(left.unanswered);
         if let Some(message) = left.cancellation {
             self.send_soon(message);
         }

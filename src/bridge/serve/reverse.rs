@@ -44,6 +44,8 @@ pub(super) type IsKept = bool;
 pub(super) struct Manner {
     /// The caller's raw id.
     pub(super) id: Box<[u8]>,
+    /// What is asked for.
+    pub(super) method: Box<[u8]>,
     /// The caller has no session.
     pub(super) stateless: Option<IsKept>,
     /// What is counted.
@@ -55,16 +57,21 @@ impl Manner {
     pub(super) fn told(&self, heard: Result<Told, SendFault>) -> Told {
         let fail = |text| {
             self.numbers.failed();
-            Told::Answer(rpc_error(Some(&self.id), -32603, text))
+            rpc_error(Some(&self.id), -32603, text)
         };
-        match (heard, self.stateless) {
-            (Ok(Told::Answer(document)), Some(is_kept)) => {
-                Told::Answer(to_stateless(document, is_kept))
+        let document = match heard {
+            Ok(Told::Answer(document)) => document,
+            Ok(aside @ Told::Aside(_)) => return aside,
+            Err(SendFault::Late) => fail(stand_in::LATE),
+            Err(SendFault::Gone | SendFault::Status(_)) => {
+                let parting = stand_in::parting(&self.id, &self.method);
+                parting.unwrap_or_else(|| fail(stand_in::AWAY))
             }
-            (Ok(told), _) => told,
-            (Err(SendFault::Late), _) => fail(stand_in::LATE),
-            (Err(SendFault::Gone | SendFault::Status(_)), _) => fail(stand_in::AWAY),
-        }
+        };
+        Told::Answer(match self.stateless {
+            Some(is_kept) => to_stateless(document, is_kept),
+            None => document,
+        })
     }
 }
 
