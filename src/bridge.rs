@@ -93,6 +93,12 @@ impl Registry {
     }
 }
 
+/// Is told that the lists of the server with this path at the door are others.
+pub type OnListChanged = Box<dyn Fn(&str) + Send + Sync>;
+
+/// The same, once it is known.
+type Changes = Arc<OnceLock<OnListChanged>>;
+
 /// A reverse-connected server that comes: its id, and the bridge's end of its line.
 type Attachment = (Box<str>, FarEnd, Hearing);
 
@@ -110,6 +116,7 @@ pub struct Bridge {
     waker: OnceLock<Arc<Waker>>,
     next_line: AtomicU64,
     numbers: Arc<ReverseNumbers>,
+    changes: Changes,
     /// Servers may connect to this process.
     takes_reverse: bool,
 }
@@ -148,12 +155,13 @@ impl Bridge {
         };
         let (orders, waiting) = mpsc::channel(2);
         let (attachments, attached) = mpsc::channel(ATTACHED_MAX);
-        let numbers = Arc::new(ReverseNumbers::default());
+        let (numbers, changes) = (Arc::new(ReverseNumbers::default()), Changes::default());
         let start = Start {
             limits: hub_limits,
             dialer,
             registry: registry.clone(),
             numbers: numbers.clone(),
+            changes: changes.clone(),
         };
         let thread = std::thread::Builder::new()
             .name("bridge".to_owned())
@@ -166,6 +174,7 @@ impl Bridge {
             waker: OnceLock::new(),
             next_line: AtomicU64::new(1),
             numbers,
+            changes,
             takes_reverse: settings.connection_gateway.is_some(),
         };
         Ok((Arc::new(bridge), thread))
@@ -180,6 +189,14 @@ impl Bridge {
     pub fn wakes_with(&self, waker: Waker) {
         // The first one stays.
         let _ = self.waker.set(Arc::new(waker));
+    }
+
+    /// Says who hears, with a server's path at the door, that its lists are others; once.
+    pub fn tells_changes_to(&self, told: impl Fn(&str) + Send + Sync + 'static) {
+        // The first one stays.
+        let _ = self
+            .changes
+            .set(Box::new(move |id| told(&reverse_path(id))));
     }
 
     /// Whether servers may connect to this process.
@@ -245,12 +262,18 @@ pub fn reverse_id(source: &str) -> Box<str> {
         .into()
 }
 
+/// The path at the door of the server with this id.
+pub fn reverse_path(id: &str) -> Box<str> {
+    format!("/reverse/{id}").into()
+}
+
 /// What the thread begins with.
 struct Start {
     limits: HubLimits,
     dialer: Dialer,
     registry: Arc<Registry>,
     numbers: Arc<ReverseNumbers>,
+    changes: Changes,
 }
 
 fn run(mut orders: mpsc::Receiver<Order>, mut attached: mpsc::Receiver<Attachment>, start: Start) {
@@ -275,7 +298,8 @@ fn run(mut orders: mpsc::Receiver<Order>, mut attached: mpsc::Receiver<Attachmen
                 return;
             }
         };
-        let hub = Hub::new(start.limits, start.dialer, start.registry, start.numbers);
+        let (numbers, changes) = (start.numbers, start.changes);
+        let hub = Hub::new(start.limits, start.dialer, start.registry, numbers, changes);
         tokio::spawn(serve::serve(listener, hub.clone(), secret));
         let taking_in = hub.clone();
         tokio::spawn(async move {

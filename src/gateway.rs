@@ -159,10 +159,17 @@ impl Gateway {
             name: "shard",
         };
         let document = prepared.document.clone();
+        let generations = Arc::new(Generations::default());
+        let (told, door) = (generations.clone(), Arc::downgrade(&bridge));
+        bridge.tells_changes_to(move |path| {
+            let bridge = door.upgrade();
+            if let Some(door) = bridge.as_ref().and_then(|bridge| bridge.door()) {
+                told.bump_at(&door.address.to_string(), path);
+            }
+        });
         let shards = shards::start(&plan, groups, {
             let (numbers, bridge) = (numbers.clone(), bridge.clone());
             let gateway_numbers = gateway_numbers.clone();
-            let generations = Arc::new(Generations::default());
             let schemas = Pool::new();
             move |shard: Shard<Forwarded, ToShard>| {
                 let ties = Ties {

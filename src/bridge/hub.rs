@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use super::{
-    Registry,
+    Changes, Registry,
     backoff::Backoff,
     child,
     line::{FarEnd, Hearing},
@@ -85,6 +85,8 @@ pub(super) struct Hub {
     reverse: Mutex<HashMap<Box<str>, Arc<Peer>>>,
     /// What is counted of them.
     pub(super) numbers: Arc<ReverseNumbers>,
+    /// Who is told that their lists are others.
+    changes: Changes,
     failures: Mutex<HashMap<Box<str>, Backoff>>,
     next_key: AtomicU64,
     started: Instant,
@@ -102,6 +104,7 @@ impl Hub {
         dialer: Dialer,
         registry: Arc<Registry>,
         numbers: Arc<ReverseNumbers>,
+        changes: Changes,
     ) -> Arc<Self> {
         Arc::new(Self {
             children: Arc::new(Semaphore::new(limits.children_max)),
@@ -112,6 +115,7 @@ impl Hub {
             shared: Mutex::default(),
             reverse: Mutex::default(),
             numbers,
+            changes,
             failures: Mutex::default(),
             next_key: AtomicU64::new(1),
             started: Instant::now(),
@@ -207,21 +211,29 @@ impl Hub {
     /// A reverse-connected server with this id has come.
     pub(super) fn attach(&self, id: Box<str>, far: FarEnd, hearing: Hearing) {
         let mut reverse = lock(&self.reverse);
-        let peer = reverse.entry(id).or_insert_with(Peer::awaited).clone();
+        let known = reverse.get(&id).cloned();
+        let peer = known.unwrap_or_else(|| self.awaited(&mut reverse, &id));
         drop(reverse);
         let (patience, numbers) = (self.limits.initialize, self.numbers.clone());
         tokio::spawn(peer.attend(far, hearing, patience, numbers));
+    }
+
+    fn awaited(&self, reverse: &mut HashMap<Box<str>, Arc<Peer>>, id: &str) -> Arc<Peer> {
+        let (changes, own) = (self.changes.clone(), Box::<str>::from(id));
+        let peer = Peer::awaited(Box::new(move || {
+            if let Some(told) = changes.get() {
+                told(&own);
+            }
+        }));
+        reverse.insert(id.into(), peer.clone());
+        peer
     }
 
     /// A session with the reverse-connected server of this id, whether it is there or not.
     pub(super) fn join_reverse(&self, id: &str) -> Arc<Session> {
         let mut reverse = lock(&self.reverse);
         let known = reverse.get(id).cloned();
-        let peer = known.unwrap_or_else(|| {
-            let peer = Peer::awaited();
-            reverse.insert(id.into(), peer.clone());
-            peer
-        });
+        let peer = known.unwrap_or_else(|| self.awaited(&mut reverse, id));
         // Joined under the lock: the sweep does not end it in between.
         self.join(&peer, id)
     }

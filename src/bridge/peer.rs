@@ -16,6 +16,7 @@ use hyper::HeaderMap;
 use tokio::sync::mpsc;
 
 use self::attached::Attached;
+pub(super) use self::attached::OnChange;
 use super::{
     child::Child,
     ledger::{Caller, Incoming, Ledger, Refused, SessionKey, Ticket},
@@ -169,6 +170,8 @@ struct State {
     is_gone: bool,
     /// The reverse-connected server that is there.
     attached: Option<Attached>,
+    /// Called when one of its lists is another, before its sessions are told.
+    on_change: Option<OnChange>,
 }
 
 /// A session of the bridge.
@@ -241,6 +244,7 @@ impl Peer {
                 empty_since: Instant::now(),
                 is_gone: false,
                 attached: None,
+                on_change: None,
             }),
             handshake: tokio::sync::Mutex::new(None),
             is_initialized: AtomicBool::new(false),

@@ -254,8 +254,8 @@ impl Session {
 
     /// Whether its client is an MCP server.
     pub(super) fn is_server(&self) -> bool {
-        let can_serve = |held: &Box<str>| **held == *MCP;
-        *self.claims.consumer_type == *MCP && self.claims.capabilities.iter().any(can_serve)
+        let mut held = self.claims.capabilities.iter();
+        *self.claims.consumer_type == *MCP && held.any(|held| **held == *MCP)
     }
 
     /// Whether a caller's envelope may go to the client (contract 3.1, from the status on).

@@ -14,7 +14,7 @@ use std::{
 use shards::deadline::now_ms;
 
 use crate::{
-    bridge::{Bridge, SECRET_HEADER, URL_HEADER, reverse_id},
+    bridge::{Bridge, SECRET_HEADER, URL_HEADER, reverse_id, reverse_path},
     config::user_config::StdioServer,
     link::Link,
     upstream::{CallFault, breaker::Breaker, discover::Discoveries},
@@ -282,7 +282,7 @@ impl Targets {
                 )
             }
             Behind::Reverse(source) => {
-                let path: Box<str> = format!("/reverse/{}", reverse_id(source)).into();
+                let path = reverse_path(&reverse_id(source));
                 // No connection of ours: who may read along was settled by whoever came.
                 (path.clone(), path, true, format!("reverse:{source}"))
             }

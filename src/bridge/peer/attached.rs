@@ -20,6 +20,9 @@ use crate::{
 /// The gateway's own session with a server; others have numbers from 1 on.
 const OWN: SessionKey = 0;
 
+/// What is done when a list of a server is another.
+pub(in crate::bridge) type OnChange = Box<dyn Fn() + Send + Sync>;
+
 /// The server that is there.
 pub(super) struct Attached {
     /// The number of its line.
@@ -58,6 +61,9 @@ impl State {
     }
 
     fn tell_changed(&self, family: &str) {
+        if let Some(on_change) = &self.on_change {
+            on_change();
+        }
         let message = stand_in::changed(family, None);
         for outbox in self.sessions.values() {
             outbox.post(message.clone());
@@ -67,8 +73,10 @@ impl State {
 
 impl Peer {
     /// A place for a server that has not come yet.
-    pub(in crate::bridge) fn awaited() -> Arc<Self> {
-        Arc::new(Self::new(PeerKind::Reverse, None, true))
+    pub(in crate::bridge) fn awaited(on_change: OnChange) -> Arc<Self> {
+        let peer = Self::new(PeerKind::Reverse, None, true);
+        peer.state(|state| state.on_change = Some(on_change));
+        Arc::new(peer)
     }
 
     /// Whether a server is there, greeted or not.
@@ -260,7 +268,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_comes_is_greeted_and_leaves_and_its_sessions_hear_of_it() {
-        let peer = Peer::awaited();
+        let changes = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = changes.clone();
+        let peer = Peer::awaited(Box::new(move || {
+            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }));
         let session = Arc::new(peer.join(1, "r", 0));
         let numbers = Arc::new(ReverseNumbers::default());
         let (line, far, hearing) = line_of(1);
@@ -290,12 +302,13 @@ mod tests {
         assert!(failed.starts_with(br#"{"jsonrpc":"2.0","id":"x","error""#));
         assert_eq!(stream.next().await, Some(changed));
         attending.await.unwrap();
+        assert_eq!(changes.load(std::sync::atomic::Ordering::SeqCst), 2);
         assert!(!peer.is_attached() && !peer.is_gone());
     }
 
     #[tokio::test]
     async fn one_that_does_not_initialize_is_sent_away() {
-        let peer = Peer::awaited();
+        let peer = Peer::awaited(Box::new(|| {}));
         let (line, far, hearing) = line_of(1);
         let numbers = Arc::new(ReverseNumbers::default());
         let patience = Duration::from_secs(30);
