@@ -99,8 +99,8 @@ pub fn admit(
     check_all(principal, SERVERS_USE)
 }
 
-/// Whether the caller may bring a server of its own, from where it is and at this time. One of three
-/// permissions lets it (connection-gateway.md 10); a token for one server brings no other.
+/// Whether the caller may bring a server of its own, from where it is and at this time. One of
+/// three permissions lets it (connection-gateway.md 10); a token for one server brings no other.
 ///
 /// # Errors
 /// When one of the token's restrictions says no.

@@ -8,7 +8,8 @@
 //! * plain: one message, one text
 //!
 //! A connection stays on its shard like any other; its messages go over a line
-//! ([`crate::bridge::line`]) to the bridge, which speaks MCP with the server and is what shards ask.
+//! ([`crate::bridge::line`]) to the bridge, which speaks MCP with the server and is what shards
+//! ask.
 
 pub mod contextforge;
 pub mod fastgpt;
@@ -41,6 +42,8 @@ pub const MCP: &str = "mcp";
 /// Nothing heard of a ContextForge proxy for so long: its server is unreachable
 /// (connection-gateway.md 10).
 pub(super) const CONTEXTFORGE_LEASE: Duration = Duration::from_secs(90);
+/// Between two answers to heartbeats of a ContextForge proxy, ms: some answer every answer.
+pub(super) const CONTEXTFORGE_BEAT_MS: u64 = 1_000;
 /// Bytes that are taken from the line ahead of a connection that writes.
 const AHEAD_BYTES_MAX: usize = 256 << 10;
 

@@ -90,6 +90,8 @@ struct Talk {
     outbox: Rc<Outbox>,
     /// Whose server a proxy may register.
     subject: Option<Box<str>>,
+    /// Until when a proxy's heartbeats are not answered, monotonic ms.
+    beaten_until: u64,
     /// Before the session: the bridge hears of its end before its source is free.
     server: Option<Server>,
     bound: Option<Bound>,
@@ -200,6 +202,7 @@ impl Talk {
             framing,
             outbox: Rc::new(Outbox::new(framing, Some(cutter), buffers)),
             subject: None,
+            beaten_until: 0,
             server: None,
             bound: None,
         };
@@ -429,10 +432,14 @@ impl Ears<'_> {
             (Ok(Frame::Register(name)), None) => self.register(&name).await,
             (Ok(Frame::Unregister), _) => outbox.close(Some((CloseCode::NORMAL, ""))),
             (Ok(Frame::Heartbeat), _) => {
+                let now = Now::read();
+                if now.mono_ms < self.talk.beaten_until {
+                    return;
+                }
+                self.talk.beaten_until = now.mono_ms + reverse::CONTEXTFORGE_BEAT_MS;
                 let session = self.talk.bound.as_ref().map(|bound| bound.session.id);
                 let id = session.as_ref().map_or("", |id| id.as_str());
-                let now_ms = Now::read().unix_ms;
-                outbox.push(|out| contextforge::write_heartbeat(out, id, now_ms));
+                outbox.push(|out| contextforge::write_heartbeat(out, id, now.unix_ms));
             }
             (Ok(Frame::Message(message)), Some(server)) => server.hear(message),
             (Ok(Frame::Message(_)), None) => refuse("no server is registered"),
