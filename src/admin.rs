@@ -374,6 +374,9 @@ pub fn text(view: &View) -> String {
     if let Some(numbers) = &view.connection_gateway {
         out.push_str(&crate::connection_gateway::numbers::as_text(numbers));
     }
+    if let Some(numbers) = &view.reverse {
+        out.push_str(&numbers.as_text());
+    }
     debug::metrics(&mut out, view, &snapshots);
     let mut merged = crate::telemetry::Latency::new();
     for snapshot in &snapshots {

@@ -1,4 +1,5 @@
-//! Backends that do not speak Streamable HTTP: child processes (stdio) and HTTP+SSE servers.
+//! Backends that do not speak Streamable HTTP: child processes (stdio), HTTP+SSE servers, and
+//! servers that have connected to us ([`line`]).
 //!
 //! Shards speak one transport. The bridge is a thread with a runtime of its own that listens on a
 //! loopback port and speaks that transport to them; behind it are the others. It starts when the
@@ -10,24 +11,36 @@ pub mod child;
 mod endpoint;
 mod hub;
 mod ledger;
+pub mod line;
+mod numbers;
 mod outbox;
 mod peer;
 pub(crate) mod remote;
 mod serve;
+mod stand_in;
+
+pub use numbers::ReverseNumbers;
 
 use std::{
     collections::HashMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::JoinHandle,
     time::Duration,
 };
 
-use ring::rand::{SecureRandom, SystemRandom};
+use ring::{
+    digest::{SHA256, digest},
+    rand::{SecureRandom, SystemRandom},
+};
 use tokio::sync::mpsc;
 
 use self::{
     hub::{Hub, HubLimits},
+    line::{FarEnd, Hearing, Line, Waker},
     remote::Dialer,
 };
 use crate::{
@@ -50,6 +63,9 @@ const BODY_BYTES_MORE: usize = 64 << 10;
 const STREAM_AFTER_MAX: Duration = Duration::from_secs(5);
 /// How long child processes have when the gateway ends.
 const END_PATIENCE: Duration = Duration::from_secs(4);
+
+/// Servers that have connected and wait to be taken in.
+const ATTACHED_MAX: usize = 1024;
 
 /// Where the bridge listens and what it wants to hear.
 #[derive(Debug)]
@@ -79,6 +95,15 @@ impl Registry {
     }
 }
 
+/// Is told that the lists of the server with this path at the door are others.
+pub type OnListChanged = Box<dyn Fn(&str) + Send + Sync>;
+
+/// The same, once it is known.
+type Changes = Arc<OnceLock<OnListChanged>>;
+
+/// A reverse-connected server that comes: its id, and the bridge's end of its line.
+type Attachment = (Box<str>, FarEnd, Hearing);
+
 enum Order {
     Serve(std::net::TcpListener, Arc<str>),
     Stop,
@@ -89,6 +114,13 @@ pub struct Bridge {
     registry: Arc<Registry>,
     orders: mpsc::Sender<Order>,
     door: OnceLock<Option<Door>>,
+    attachments: mpsc::Sender<Attachment>,
+    waker: OnceLock<Arc<Waker>>,
+    next_line: AtomicU64,
+    numbers: Arc<ReverseNumbers>,
+    changes: Changes,
+    /// Servers may connect to this process.
+    takes_reverse: bool,
 }
 
 impl std::fmt::Debug for Bridge {
@@ -125,14 +157,28 @@ impl Bridge {
             events_max: EVENTS_MAX,
         };
         let (orders, waiting) = mpsc::channel(2);
-        let known = registry.clone();
+        let (attachments, attached) = mpsc::channel(ATTACHED_MAX);
+        let (numbers, changes) = (Arc::new(ReverseNumbers::default()), Changes::default());
+        let start = Start {
+            limits: hub_limits,
+            dialer,
+            registry: registry.clone(),
+            numbers: numbers.clone(),
+            changes: changes.clone(),
+        };
         let thread = std::thread::Builder::new()
             .name("bridge".to_owned())
-            .spawn(move || run(waiting, hub_limits, dialer, known))?;
+            .spawn(move || run(waiting, attached, start))?;
         let bridge = Self {
             registry,
             orders,
             door: OnceLock::new(),
+            attachments,
+            waker: OnceLock::new(),
+            next_line: AtomicU64::new(1),
+            numbers,
+            changes,
+            takes_reverse: settings.connection_gateway.is_some(),
         };
         Ok((Arc::new(bridge), thread))
     }
@@ -140,6 +186,42 @@ impl Bridge {
     /// Takes in the child processes of a document, in place of those before.
     pub fn register(&self, document: &Document) {
         self.registry.replace(document.stdio_servers());
+    }
+
+    /// Says how shards are woken; once, when they run.
+    pub fn wakes_with(&self, waker: Waker) {
+        // The first one stays.
+        let _ = self.waker.set(Arc::new(waker));
+    }
+
+    /// Says who hears, with a server's path at the door, that its lists are others; once.
+    pub fn tells_changes_to(&self, told: impl Fn(&str) + Send + Sync + 'static) {
+        // The first one stays.
+        let _ = self
+            .changes
+            .set(Box::new(move |id| told(&reverse_path(id))));
+    }
+
+    /// Whether servers may connect to this process.
+    pub fn takes_reverse(&self) -> bool {
+        self.takes_reverse
+    }
+
+    /// What is counted of reverse-connected servers.
+    pub fn numbers(&self) -> &Arc<ReverseNumbers> {
+        &self.numbers
+    }
+
+    /// Takes in a server that has connected to a shard under `source`: the shard's end of its line.
+    /// `None`: too many come at once, or the process is just starting.
+    pub fn attach(&self, source: &str, shard: u16) -> Option<Line> {
+        self.door()?;
+        let waker = self.waker.get()?.clone();
+        let number = self.next_line.fetch_add(1, Ordering::Relaxed);
+        let (line, far, hearing) = line::open(shard, number, waker);
+        let attachment = (reverse_id(source), far, hearing);
+        self.attachments.try_send(attachment).ok()?;
+        Some(line)
     }
 
     /// Where it listens; opened when first asked for. `None`: it cannot be opened.
@@ -173,12 +255,31 @@ impl Bridge {
     }
 }
 
-fn run(
-    mut orders: mpsc::Receiver<Order>,
+/// The name of a reverse-connected server in the bridge: its source may be any text.
+pub fn reverse_id(source: &str) -> Box<str> {
+    let digest = digest(&SHA256, source.as_bytes());
+    let bytes = digest.as_ref().iter();
+    bytes
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<String>()
+        .into()
+}
+
+/// The path at the door of the server with this id.
+pub fn reverse_path(id: &str) -> Box<str> {
+    format!("/reverse/{id}").into()
+}
+
+/// What the thread begins with.
+struct Start {
     limits: HubLimits,
     dialer: Dialer,
     registry: Arc<Registry>,
-) {
+    numbers: Arc<ReverseNumbers>,
+    changes: Changes,
+}
+
+fn run(mut orders: mpsc::Receiver<Order>, mut attached: mpsc::Receiver<Attachment>, start: Start) {
     let Some(Order::Serve(listener, secret)) = orders.blocking_recv() else {
         return;
     };
@@ -200,8 +301,15 @@ fn run(
                 return;
             }
         };
-        let hub = Hub::new(limits, dialer, registry);
+        let (numbers, changes) = (start.numbers, start.changes);
+        let hub = Hub::new(start.limits, start.dialer, start.registry, numbers, changes);
         tokio::spawn(serve::serve(listener, hub.clone(), secret));
+        let taking_in = hub.clone();
+        tokio::spawn(async move {
+            while let Some((id, far, hearing)) = attached.recv().await {
+                taking_in.attach(id, far, hearing);
+            }
+        });
         tokio::spawn(hub.clone().sweep_forever());
         // The other side going away is a reason to stop as well.
         while let Some(Order::Serve(..)) = orders.recv().await {}

@@ -10,6 +10,7 @@
 //! * [`session`], [`session_id`]: one bound session, and which shard owns it
 //! * [`node`]: a shard's sessions, and everything that happens to one
 //! * [`registry`], [`index`]: who holds which source and subject, across shards
+//! * [`reverse`]: MCP servers at the other end of a connection
 //! * [`api`]: the internal HTTP API; `exchange`: a streamed request
 //! * [`outbox`], [`timers`], [`fault`], [`numbers`]
 //!
@@ -25,6 +26,7 @@ pub mod node;
 pub mod numbers;
 pub mod outbox;
 pub mod registry;
+pub mod reverse;
 pub mod session;
 pub mod session_id;
 pub mod socket;

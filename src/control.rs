@@ -22,7 +22,7 @@ pub use watch::Watched;
 
 use crate::{
     admin,
-    bridge::Bridge,
+    bridge::{Bridge, ReverseNumbers},
     config::document::Document,
     connection_gateway::AllNumbers,
     log,
@@ -66,6 +66,8 @@ pub struct View {
     pub numbers: Arc<[Arc<Numbers>]>,
     /// Those of the connection gateway, when it is on.
     pub connection_gateway: Option<AllNumbers>,
+    /// What the bridge counts of reverse-connected servers, likewise.
+    pub reverse: Option<Arc<ReverseNumbers>>,
     /// What is counted of each trusted issuer.
     pub issuers: Arc<[IssuerNumbers]>,
     /// The I/O driver and why it was chosen.

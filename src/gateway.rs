@@ -103,6 +103,9 @@ impl Gateway {
         let watched = Watched::of(&settings);
         let prepared = Arc::new(Prepared::load(settings)?);
         let settings = prepared.settings.clone();
+        if settings.connection_gateway.is_none() && prepared.document.has_reverse() {
+            log::reverse_refused();
+        }
         for finding in &prepared.document.findings {
             log::warn(|| finding.to_string());
         }
@@ -155,9 +158,16 @@ impl Gateway {
             name: "shard",
         };
         let document = prepared.document.clone();
+        let generations = Arc::new(Generations::default());
+        let (told, door) = (generations.clone(), Arc::downgrade(&bridge));
+        bridge.tells_changes_to(move |path| {
+            let bridge = door.upgrade();
+            if let Some(door) = bridge.as_ref().and_then(|bridge| bridge.door()) {
+                told.bump_at(&door.address.to_string(), path);
+            }
+        });
         let shards = shards::start(&plan, groups, {
             let (numbers, bridge) = (numbers.clone(), bridge.clone());
-            let generations = Arc::new(Generations::default());
             let schemas = Pool::new();
             move |shard: Shard<Forwarded, ToShard>| {
                 let ties = Ties {
@@ -173,6 +183,11 @@ impl Gateway {
             }
         })
         .map_err(|error| vec![format!("cannot start the shards: {error}")])?;
+        let handles = shards.handles().to_vec();
+        bridge.wakes_with(Box::new(move |shard, line| {
+            let handle = handles.get(usize::from(shard));
+            handle.is_some_and(|handle| handle.post(ToShard::Line(line)).is_ok())
+        }));
 
         let view = View {
             handles: shards.handles().to_vec(),
@@ -180,6 +195,10 @@ impl Gateway {
             numbers,
             connection_gateway: connection_gateway.is_some().then_some(gateway_numbers),
             issuers: IssuerNumbers::of(&issuers),
+            reverse: settings
+                .connection_gateway
+                .is_some()
+                .then(|| bridge.numbers().clone()),
             driver: shards.driver.to_string(),
             is_draining: Arc::new(AtomicBool::new(false)),
             reloads_refused: Arc::default(),
@@ -443,6 +462,11 @@ fn take(state: &Rc<ShardState>, control: Control<Forwarded, ToShard>, orders: &O
                 state.tokens.borrow_mut().clear();
             }
         }
+        Control::Message(ToShard::Line(number)) => {
+            if let Some(node) = &state.connection_gateway {
+                node.line_has_news(number);
+            }
+        }
         Control::Message(ToShard::Resolved(answer)) => state.upstream.resolver.answered(answer),
         Control::Message(ToShard::Backends(asker)) => {
             // The asker may have given up.
@@ -520,7 +544,7 @@ fn build(
         .access
         .allow_anonymous
         .then(|| Rc::new(Principal::anonymous(&fingerprints)));
-    let connection_gateway = reach::node(prepared, common, &shard, &resolver);
+    let connection_gateway = reach::node(prepared, common, &shard, &resolver, &bridge);
     let state = Rc::new(ShardState {
         connection_gateway,
         head_limits: HeadLimits {

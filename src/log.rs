@@ -142,3 +142,15 @@ pub fn stdio_refused() {
         });
     });
 }
+
+/// A backend is a server that connects itself, and none can. Said once: there may be many.
+pub fn reverse_refused() {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    SAID.call_once(|| {
+        warn(|| {
+            "backends at reverse:SOURCE are left out: servers connect themselves only where the \
+             connection gateway is on; set CONNECTION_GATEWAY_WS_PORT"
+                .to_owned()
+        });
+    });
+}

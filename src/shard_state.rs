@@ -43,6 +43,8 @@ pub enum ToShard {
     Tls(Tls),
     /// Keys of a trusted issuer, changed or not.
     Keys(KeyNews),
+    /// The bridge has something for the line of a reverse-connected server with this number.
+    Line(u64),
     /// A name was resolved.
     Resolved(resolve::Answer),
     /// Somebody wants to know how things are.

@@ -5,6 +5,8 @@
 //! (contextforge.md section 2): one permission to use a server at all, and one for each kind of
 //! method. A token of a trusted issuer says them in `scope`.
 
+use std::net::IpAddr;
+
 use crate::{
     auth::{Principal, restrictions::SERVERS_USE},
     config::compiled::VirtualHost,
@@ -84,18 +86,7 @@ pub fn admit(
         return Ok(());
     }
     let restrictions = &principal.restrictions;
-    let peer = request.peer.ip();
-    let ranges = restrictions.addresses.as_deref();
-    if ranges.is_some_and(|ranges| !ranges.iter().any(|range| range.holds(peer))) {
-        return Err(Refusal::Restricted(
-            "the token may not be used from this address",
-        ));
-    }
-    if !restrictions.hours.hold(shards::clock::coarse_unix_s()) {
-        return Err(Refusal::Restricted(
-            "the token may not be used at this time",
-        ));
-    }
+    check_circumstances(request.peer.ip(), principal)?;
     let server = restrictions.server_id.as_deref();
     if server.is_some_and(|only| *only != *host.name) {
         return Err(Refusal::Restricted("the token is not for this server"));
@@ -106,6 +97,50 @@ pub fn admit(
         ));
     }
     check_all(principal, SERVERS_USE)
+}
+
+/// Whether the caller may bring a server of its own, from where it is and at this time. One of
+/// three permissions lets it (connection-gateway.md 10); a token for one server brings no other.
+///
+/// # Errors
+/// When one of the token's restrictions says no.
+pub fn admit_server(
+    shard: &ShardState,
+    peer: IpAddr,
+    principal: &Principal,
+) -> Result<(), Refusal> {
+    if !shard.settings.auth.enforce_scopes {
+        return Ok(());
+    }
+    let restrictions = &principal.restrictions;
+    check_circumstances(peer, principal)?;
+    if restrictions.server_id.is_some() {
+        return Err(Refusal::Restricted("the token is for another server"));
+    }
+    let mut permissions = SERVERS_BRING.into_iter();
+    match permissions.any(|one| restrictions.permissions.grant(one)) {
+        true => Ok(()),
+        false => Err(Refusal::Scope(SERVERS_BRING[0])),
+    }
+}
+
+/// The permissions each of which lets a caller bring a server.
+const SERVERS_BRING: [&str; 3] = ["servers.create", "servers.update", "servers.manage"];
+
+fn check_circumstances(peer: IpAddr, principal: &Principal) -> Result<(), Refusal> {
+    let restrictions = &principal.restrictions;
+    let ranges = restrictions.addresses.as_deref();
+    if ranges.is_some_and(|ranges| !ranges.iter().any(|range| range.holds(peer))) {
+        return Err(Refusal::Restricted(
+            "the token may not be used from this address",
+        ));
+    }
+    match restrictions.hours.hold(shards::clock::coarse_unix_s()) {
+        true => Ok(()),
+        false => Err(Refusal::Restricted(
+            "the token may not be used at this time",
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -14,17 +14,20 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use super::{
-    Registry,
+    Changes, Registry,
     backoff::Backoff,
-    child, new_secret,
-    peer::{Outlet, Peer, Session},
+    child,
+    line::{FarEnd, Hearing},
+    new_secret,
+    numbers::ReverseNumbers,
+    peer::{Outlet, Peer, PeerKind, Session},
     remote::{self, Dialer, OpenFault},
 };
 use crate::{config::user_config::StdioServer, log};
 
 /// How often the hub looks for what is over: at least and at most.
 const SWEEP: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// How long a shared child without sessions is kept.
+/// How long a shared child, or the place of a reverse-connected server, is kept without sessions.
 const SHARED_IDLE: Duration = Duration::from_secs(300);
 /// The longest pause before a start that a caller waits through.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -78,6 +81,12 @@ pub(super) struct Hub {
     children: Arc<Semaphore>,
     sessions: Mutex<HashMap<Box<str>, Arc<Session>>>,
     shared: Mutex<HashMap<Box<str>, Arc<Peer>>>,
+    /// Reverse-connected servers, and the places of those that are away.
+    reverse: Mutex<HashMap<Box<str>, Arc<Peer>>>,
+    /// What is counted of them.
+    pub(super) numbers: Arc<ReverseNumbers>,
+    /// Who is told that their lists are others.
+    changes: Changes,
     failures: Mutex<HashMap<Box<str>, Backoff>>,
     next_key: AtomicU64,
     started: Instant,
@@ -90,7 +99,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Hub {
     /// One without sessions.
-    pub(super) fn new(limits: HubLimits, dialer: Dialer, registry: Arc<Registry>) -> Arc<Self> {
+    pub(super) fn new(
+        limits: HubLimits,
+        dialer: Dialer,
+        registry: Arc<Registry>,
+        numbers: Arc<ReverseNumbers>,
+        changes: Changes,
+    ) -> Arc<Self> {
         Arc::new(Self {
             children: Arc::new(Semaphore::new(limits.children_max)),
             limits,
@@ -98,6 +113,9 @@ impl Hub {
             registry,
             sessions: Mutex::default(),
             shared: Mutex::default(),
+            reverse: Mutex::default(),
+            numbers,
+            changes,
             failures: Mutex::default(),
             next_key: AtomicU64::new(1),
             started: Instant::now(),
@@ -190,6 +208,36 @@ impl Hub {
         Ok(self.join(&peer, route))
     }
 
+    /// A reverse-connected server with this id has come.
+    pub(super) fn attach(&self, id: Box<str>, far: FarEnd, hearing: Hearing) {
+        let mut reverse = lock(&self.reverse);
+        let known = reverse.get(&id).cloned();
+        let peer = known.unwrap_or_else(|| self.awaited(&mut reverse, &id));
+        drop(reverse);
+        let (patience, numbers) = (self.limits.initialize, self.numbers.clone());
+        tokio::spawn(peer.attend(far, hearing, patience, numbers));
+    }
+
+    fn awaited(&self, reverse: &mut HashMap<Box<str>, Arc<Peer>>, id: &str) -> Arc<Peer> {
+        let (changes, own) = (self.changes.clone(), Box::<str>::from(id));
+        let peer = Peer::awaited(Box::new(move || {
+            if let Some(told) = changes.get() {
+                told(&own);
+            }
+        }));
+        reverse.insert(id.into(), peer.clone());
+        peer
+    }
+
+    /// A session with the reverse-connected server of this id, whether it is there or not.
+    pub(super) fn join_reverse(&self, id: &str) -> Arc<Session> {
+        let mut reverse = lock(&self.reverse);
+        let known = reverse.get(id).cloned();
+        let peer = known.unwrap_or_else(|| self.awaited(&mut reverse, id));
+        // Joined under the lock: the sweep does not end it in between.
+        self.join(&peer, id)
+    }
+
     fn start_child(self: &Arc<Self>, server: &Arc<StdioServer>) -> Result<Arc<Peer>, Unopened> {
         let label = &server.label;
         let Ok(permit) = self.children.clone().try_acquire_owned() else {
@@ -276,12 +324,9 @@ impl Hub {
         let is_over = |session: &Session| {
             let idle = now_ms.saturating_sub(session.used_ms.load(Ordering::Relaxed));
             // Its entry may have fallen away with a change of the documents.
-            let is_disowned = session.peer.is_child && self.registry.find(&session.route).is_none();
-            let idle_ms = if session.peer.is_child {
-                child_ms
-            } else {
-                remote_ms
-            };
+            let is_child = session.peer.kind == PeerKind::Child;
+            let is_disowned = is_child && self.registry.find(&session.route).is_none();
+            let idle_ms = if is_child { child_ms } else { remote_ms };
             session.peer.is_gone() || is_disowned || (idle > idle_ms && !session.outbox.is_open())
         };
         let mut over = Vec::new();
@@ -309,6 +354,10 @@ impl Hub {
         for peer in unused {
             peer.end();
         }
+        lock(&self.reverse).retain(|_, peer| {
+            let idle = peer.empty_since().map(|since| since.elapsed());
+            peer.is_attached() || idle.is_none_or(|idle| idle <= SHARED_IDLE)
+        });
         lock(&self.failures).retain(|id, _| self.registry.find(id).is_some());
     }
 
@@ -319,7 +368,8 @@ impl Hub {
             session.end();
         }
         let shared: Vec<_> = lock(&self.shared).drain().collect();
-        for (_, peer) in shared {
+        let reverse: Vec<_> = lock(&self.reverse).drain().collect();
+        for (_, peer) in shared.into_iter().chain(reverse) {
             peer.end();
         }
         let all = u32::try_from(self.limits.children_max).unwrap_or(u32::MAX);

@@ -13,6 +13,8 @@ use crate::mcp::reply_scan::{ReplyKind, ReplyScan, scan_reply};
 
 /// Calls one server may be busy with.
 const CALLS_MAX: usize = 1024;
+/// Questions of one server that wait for an answer.
+const ASKED_MAX: usize = 256;
 
 /// A session of the bridge.
 pub(super) type SessionKey = u64;
@@ -48,16 +50,73 @@ pub(super) enum Incoming<T> {
     Request(bool, Vec<u8>),
     /// Tells the client; `true`: that a list has changed.
     Notification(bool),
+    /// Withdraws a request to the client.
+    Withdrawal,
     /// Nobody waits for it, or it is no message.
     Nothing,
 }
 
+/// Who has a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Caller {
+    /// The session it belongs to.
+    pub(super) session: SessionKey,
+    /// Its client can be asked something in the middle of it.
+    pub(super) can_be_asked: bool,
+}
+
+impl From<SessionKey> for Caller {
+    fn from(session: SessionKey) -> Self {
+        Self {
+            session,
+            can_be_asked: true,
+        }
+    }
+}
+
+/// What a call that nobody waits for any more leaves to be said to the server.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Abandoned {
+    /// The cancellation, unless its client has sent one.
+    pub(super) cancellation: Option<Vec<u8>>,
+    /// Questions that will not be answered: the server's own raw ids.
+    pub(super) unanswered: Vec<Box<[u8]>>,
+}
+
 struct Call<T> {
     number: u64,
-    session: SessionKey,
+    caller: Caller,
     id: Box<[u8]>,
     token: Option<Token>,
+    method: Box<[u8]>,
+    is_cancelled: bool,
     sink: T,
+}
+
+/// A call whose server is gone.
+pub(super) struct Failed<T> {
+    /// Where it goes.
+    pub(super) sink: T,
+    /// The caller's own raw id.
+    pub(super) id: Box<[u8]>,
+    /// What was asked for.
+    pub(super) method: Box<[u8]>,
+}
+
+/// Whether a server may ask something while it serves such a request.
+fn may_ask(method: &[u8]) -> bool {
+    matches!(method, b"tools/call" | b"prompts/get" | b"resources/read")
+}
+
+/// A question of the server, under way to a client.
+struct Asked {
+    /// Our id of it, in quotes: what its client answers.
+    id: Box<[u8]>,
+    /// The server's own.
+    server_id: Box<[u8]>,
+    session: SessionKey,
+    /// The number of the call it was asked in.
+    call: u64,
 }
 
 struct Token {
@@ -70,6 +129,7 @@ pub(super) struct Ledger<T> {
     is_shared: bool,
     next: u64,
     calls: HashMap<Box<[u8]>, Call<T>>,
+    asked: Vec<Asked>,
 }
 
 impl<T: Clone> Ledger<T> {
@@ -79,13 +139,22 @@ impl<T: Clone> Ledger<T> {
             is_shared,
             next: 1,
             calls: HashMap::new(),
+            asked: Vec::new(),
         }
+    }
+
+    /// Calls under way that somebody waits for.
+    pub(super) fn len(&self) -> usize {
+        self.calls
+            .values()
+            .filter(|call| !call.is_cancelled)
+            .count()
     }
 
     /// Enters a request of a session: its ticket, and the message for the server.
     pub(super) fn request(
         &mut self,
-        session: SessionKey,
+        caller: impl Into<Caller>,
         body: &[u8],
         message: &Envelope,
         sink: T,
@@ -121,11 +190,14 @@ impl<T: Clone> Ledger<T> {
         } else {
             out.extend_from_slice(body);
         }
+        let method = message.method.map_or(&b""[..], |at| at.slice(body));
         let call = Call {
             number,
-            session,
+            caller: caller.into(),
             id: id.into(),
             token,
+            method: method.into(),
+            is_cancelled: false,
             sink,
         };
         self.calls.insert(wire_id.clone(), call);
@@ -134,7 +206,7 @@ impl<T: Clone> Ledger<T> {
 
     /// What the server is told of a notification or a response of a session; `None`: nothing.
     pub(super) fn other(
-        &self,
+        &mut self,
         session: SessionKey,
         body: &[u8],
         message: &Envelope,
@@ -144,8 +216,7 @@ impl<T: Clone> Ledger<T> {
             return Some(body.to_vec());
         }
         if message.kind == Kind::Response {
-            // It was asked nothing.
-            return None;
+            return self.answered(session, body, message);
         }
         if !is(b"notifications/cancelled") {
             return Some(body.to_vec());
@@ -153,11 +224,98 @@ impl<T: Clone> Ledger<T> {
         let at = message.request_id?;
         let (wire_id, _) = self
             .calls
-            .iter()
-            .find(|(_, call)| call.session == session && *call.id == *at.slice(body))?;
+            .iter_mut()
+            .find(|(_, call)| call.caller.session == session && *call.id == *at.slice(body))
+            .map(|(wire_id, call)| {
+                call.is_cancelled = true;
+                (wire_id, call)
+            })?;
         let mut out = Vec::new();
         json::splice(&mut out, body, &[(at, &**wire_id)]);
         Some(out)
+    }
+
+    /// A client's answer to a question, under the server's own id.
+    fn answered(
+        &mut self,
+        session: SessionKey,
+        body: &[u8],
+        message: &Envelope,
+    ) -> Option<Vec<u8>> {
+        let at = message.id?;
+        let is_it = |asked: &Asked| asked.session == session && *asked.id == *at.slice(body);
+        let index = self.asked.iter().position(is_it)?;
+        let asked = self.asked.swap_remove(index);
+        let mut out = Vec::new();
+        json::splice(&mut out, body, &[(at, &*asked.server_id)]);
+        Some(out)
+    }
+
+    /// Finds out whom a request of a shared server is for: the newest call that it can belong to,
+    /// when all of these are one session's and its client can be asked. Another choice would show
+    /// one caller what another one's call is about. Where it goes, and what it says there.
+    pub(super) fn ask(&mut self, data: &[u8]) -> Option<(T, Vec<u8>)> {
+        let scan = scan_reply(data).ok()?;
+        let id = scan.id?;
+        let able = |call: &&Call<T>| may_ask(&call.method) && !call.is_cancelled;
+        let mut able = self.calls.values().filter(able);
+        let first = able.next()?;
+        let newest = able.try_fold(first, |newest, call| {
+            let newer = if call.number > newest.number {
+                call
+            } else {
+                newest
+            };
+            (call.caller == first.caller).then_some(newer)
+        })?;
+        if !newest.caller.can_be_asked || self.asked.len() >= ASKED_MAX {
+            return None;
+        }
+        let our_id = format!("\"s{}\"", self.next).into_bytes();
+        self.next += 1;
+        let mut out = Vec::new();
+        json::splice(&mut out, data, &[(id, &our_id)]);
+        self.asked.push(Asked {
+            id: our_id.into(),
+            server_id: id.slice(data).into(),
+            session: newest.caller.session,
+            call: newest.number,
+        });
+        Some((newest.sink.clone(), out))
+    }
+
+    /// A question is withdrawn by the server that asked it: whom that is told, and how.
+    pub(super) fn withdrawn(&mut self, data: &[u8]) -> Option<(T, Vec<u8>)> {
+        let params = scan_reply(data).ok()?.params?;
+        let at = json::within(params, json::member(params.slice(data), "requestId")?);
+        let is_it = |asked: &Asked| *asked.server_id == *at.slice(data);
+        let index = self.asked.iter().position(is_it)?;
+        let asked = self.asked.swap_remove(index);
+        let mut calls = self.calls.values();
+        let sink = calls.find(|call| call.number == asked.call)?.sink.clone();
+        let mut out = Vec::new();
+        json::splice(&mut out, data, &[(at, &*asked.id)]);
+        Some((sink, out))
+    }
+
+    /// Takes out the questions of calls that were cancelled: the server's own ids.
+    pub(super) fn unanswered(&mut self) -> Vec<Box<[u8]>> {
+        let calls = &self.calls;
+        let mut unanswered = Vec::new();
+        self.asked.retain_mut(|asked| {
+            let mut calls = calls.values();
+            let stays = !calls.any(|call| call.is_cancelled && call.number == asked.call);
+            if !stays {
+                unanswered.push(std::mem::take(&mut asked.server_id));
+            }
+            stays
+        });
+        unanswered
+    }
+
+    /// A question could not be handed on.
+    pub(super) fn unask(&mut self, server_id: &[u8]) {
+        self.asked.retain(|asked| *asked.server_id != *server_id);
     }
 
     /// Sorts a message of the server.
@@ -170,6 +328,7 @@ impl<T: Clone> Ledger<T> {
             (ReplyKind::Result | ReplyKind::Error, Some(id)) => {
                 match self.calls.remove(id.slice(data)) {
                     Some(call) => {
+                        self.asked.retain(|asked| asked.call != call.number);
                         let mut document = Vec::new();
                         json::splice(&mut document, data, &[(id, &*call.id)]);
                         Incoming::Answer(call.sink, document)
@@ -182,6 +341,9 @@ impl<T: Clone> Ledger<T> {
             }
             (ReplyKind::Notification, _) if is(b"notifications/progress") => {
                 self.progress(data, &scan)
+            }
+            (ReplyKind::Notification, _) if self.is_shared && is(b"notifications/cancelled") => {
+                Incoming::Withdrawal
             }
             (ReplyKind::Notification, _) => {
                 let method = scan.method.map_or(&b""[..], |at| at.slice(data));
@@ -226,14 +388,63 @@ impl<T: Clone> Ledger<T> {
         }
     }
 
+    /// Forgets a call, and says what the server is to be told of that; `None`: it was over.
+    pub(super) fn abandon(&mut self, ticket: &Ticket) -> Option<Abandoned> {
+        let is_it = |call: &Call<T>| call.number == ticket.number;
+        self.calls.get(&ticket.wire_id).filter(|call| is_it(call))?;
+        let call = self.calls.remove(&ticket.wire_id)?;
+        let mut left = Abandoned::default();
+        if !call.is_cancelled {
+            let mut text =
+                br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#
+                    .to_vec();
+            text.extend_from_slice(&ticket.wire_id);
+            text.extend_from_slice(b"}}");
+            left.cancellation = Some(text);
+        }
+        self.asked.retain_mut(|asked| {
+            let stays = asked.call != call.number;
+            if !stays {
+                left.unanswered.push(std::mem::take(&mut asked.server_id));
+            }
+            stays
+        });
+        Some(left)
+    }
+
     /// Forgets the calls of a session that has ended.
     pub(super) fn forget_session(&mut self, session: SessionKey) {
-        self.calls.retain(|_, call| call.session != session);
+        self.calls.retain(|_, call| call.caller.session != session);
+        self.asked.retain(|asked| asked.session != session);
+    }
+
+    /// The tickets of a session's calls.
+    pub(super) fn tickets_of(&self, session: SessionKey) -> Vec<Ticket> {
+        let own = self.calls.iter();
+        own.filter(|(_, call)| call.caller.session == session)
+            .map(|(wire_id, call)| Ticket {
+                wire_id: wire_id.clone(),
+                number: call.number,
+            })
+            .collect()
     }
 
     /// Forgets all: the server is gone.
     pub(super) fn clear(&mut self) {
         self.calls.clear();
+        self.asked.clear();
+    }
+
+    /// The same; whom that is to be told.
+    pub(super) fn fail_all(&mut self) -> Vec<Failed<T>> {
+        self.asked.clear();
+        let calls = self.calls.drain();
+        let failed = calls.map(|(_, call)| Failed {
+            sink: call.sink,
+            id: call.id,
+            method: call.method,
+        });
+        failed.collect()
     }
 }
 
@@ -245,168 +456,4 @@ fn token_of(data: &[u8], scan: &ReplyScan) -> Option<Span> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::mcp::envelope::scan;
-    use crate::mcp::json::DEPTH_MAX;
-
-    fn enter(ledger: &mut Ledger<u32>, session: u64, body: &str, sink: u32) -> (Ticket, String) {
-        let message = scan(body.as_bytes(), DEPTH_MAX).unwrap();
-        let (ticket, line) = ledger
-            .request(session, body.as_bytes(), &message, sink)
-            .unwrap();
-        (ticket, String::from_utf8(line).unwrap())
-    }
-
-    fn call(id: &str, token: &str) -> String {
-        format!(
-            r#"{{"jsonrpc":"2.0","params":{{"_meta":{{"progressToken":{token}}}}},"id":{id},"method":"tools/call"}}"#
-        )
-    }
-
-    fn answer(id: &str) -> String {
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
-    }
-
-    fn progress(token: &str) -> String {
-        format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":1}}}}"#
-        )
-    }
-
-    #[test]
-    fn one_session_is_passed_through_as_it_is() {
-        let mut ledger = Ledger::new(false);
-        let body = call("\"a\"", "\"t\"");
-        let (_, line) = enter(&mut ledger, 7, &body, 1);
-        assert_eq!(line, body);
-        let message = scan(body.as_bytes(), DEPTH_MAX).unwrap();
-        let again = ledger.request(7, body.as_bytes(), &message, 2);
-        assert_eq!(again.unwrap_err(), Refused::Duplicate);
-        let told = progress("\"t\"");
-        assert_eq!(
-            ledger.incoming(told.as_bytes()),
-            Incoming::Progress(1, told.clone().into())
-        );
-        let said = answer("\"a\"");
-        assert_eq!(
-            ledger.incoming(said.as_bytes()),
-            Incoming::Answer(1, said.clone().into())
-        );
-        // The call is over: its second answer is nobody's, and its progress is the session's.
-        assert_eq!(ledger.incoming(said.as_bytes()), Incoming::Nothing);
-        assert_eq!(
-            ledger.incoming(told.as_bytes()),
-            Incoming::Notification(false)
-        );
-    }
-
-    #[test]
-    fn equal_ids_of_two_sessions_are_told_apart() {
-        let mut ledger = Ledger::new(true);
-        let body = call("0", "0");
-        let (_, first) = enter(&mut ledger, 1, &body, 10);
-        let (_, second) = enter(&mut ledger, 2, &body, 20);
-        assert_eq!((first, second), (call("1", "1"), call("2", "2")));
-        let told = ledger.incoming(progress("2").as_bytes());
-        assert_eq!(told, Incoming::Progress(20, progress("0").into()));
-        let said = ledger.incoming(answer("2").as_bytes());
-        assert_eq!(said, Incoming::Answer(20, answer("0").into()));
-        let said = ledger.incoming(answer("1").as_bytes());
-        assert_eq!(said, Incoming::Answer(10, answer("0").into()));
-    }
-
-    #[test]
-    fn a_cancellation_names_the_call_of_its_own_session() {
-        let mut ledger = Ledger::new(true);
-        enter(&mut ledger, 1, &call("5", "5"), 0);
-        enter(&mut ledger, 2, &call("6", "6"), 0);
-        let cancel = |id: &str| {
-            format!(
-                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
-            )
-        };
-        let told = |ledger: &Ledger<u32>, session, body: &str| {
-            let message = scan(body.as_bytes(), DEPTH_MAX).unwrap();
-            let line = ledger.other(session, body.as_bytes(), &message);
-            line.map(|line| String::from_utf8(line).unwrap())
-        };
-        assert_eq!(told(&ledger, 2, &cancel("6")), Some(cancel("2")));
-        assert_eq!(told(&ledger, 1, &cancel("6")), None);
-        assert_eq!(
-            told(&ledger, 1, &answer("1")),
-            None,
-            "a shared one asks nobody"
-        );
-    }
-
-    #[test]
-    fn what_is_forgotten_is_only_what_was_meant() {
-        let mut ledger = Ledger::new(false);
-        let (old, _) = enter(&mut ledger, 1, &call("1", "1"), 1);
-        ledger.incoming(answer("1").as_bytes());
-        enter(&mut ledger, 1, &call("1", "1"), 2);
-        ledger.forget(&old);
-        assert_eq!(ledger.newest(), Some(2));
-        ledger.forget_session(1);
-        assert_eq!(ledger.newest(), None);
-    }
-
-    #[test]
-    fn other_messages_are_sorted() {
-        let mut ledger = Ledger::<u32>::new(false);
-        let mut sorted = |text: &str| ledger.incoming(text.as_bytes());
-        assert_eq!(
-            sorted(r#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#),
-            Incoming::Request(true, b"\"x\"".to_vec())
-        );
-        assert_eq!(
-            sorted(r#"{"method":"roots/list","id":0}"#),
-            Incoming::Request(false, b"0".to_vec())
-        );
-        assert_eq!(
-            sorted(r#"{"method":"notifications/tools/list_changed"}"#),
-            Incoming::Notification(true)
-        );
-        assert_eq!(
-            sorted(r#"{"method":"notifications/message"}"#),
-            Incoming::Notification(false)
-        );
-        for junk in ["", "Server started", "[]", "{}", "{\"id\":1}"] {
-            assert_eq!(sorted(junk), Incoming::Nothing, "{junk}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn every_answer_finds_its_call(
-            calls in prop::collection::vec((0u64..4, 0u32..6, any::<bool>()), 1..40)
-        ) {
-            let mut ledger = Ledger::new(true);
-            let mut lines = Vec::new();
-            for (index, (session, id, is_text)) in (0u32..).zip(&calls) {
-                let id = if *is_text { format!("\"{id}\"") } else { id.to_string() };
-                let (_, line) = enter(&mut ledger, *session, &call(&id, &id), index);
-                lines.push((index, id, line));
-            }
-            // Answered in the other order.
-            for (index, id, line) in lines.iter().rev() {
-                let message = scan(line.as_bytes(), DEPTH_MAX).unwrap();
-                let wire = |at: Span| std::str::from_utf8(at.slice(line.as_bytes())).unwrap();
-                let token = wire(message.progress_token.unwrap());
-                let told = ledger.incoming(progress(token).as_bytes());
-                prop_assert_eq!(told, Incoming::Progress(*index, progress(id).into()));
-                let said = ledger.incoming(answer(wire(message.id.unwrap())).as_bytes());
-                prop_assert_eq!(said, Incoming::Answer(*index, answer(id).into()));
-            }
-            prop_assert_eq!(ledger.newest(), None);
-        }
-
-        #[test]
-        fn no_bytes_of_a_server_are_too_strange(data in prop::collection::vec(any::<u8>(), 0..200)) {
-            Ledger::<u32>::new(true).incoming(&data);
-        }
-    }
-}
+mod tests;

@@ -57,6 +57,13 @@ impl Outbox {
         self.changed.notify_waiters();
     }
 
+    /// Adds a message that counts once, however often it is said before it is taken.
+    pub(super) fn post(&self, message: Vec<u8>) {
+        if !self.with(|inner| inner.messages.contains(&message)) {
+            self.push(message);
+        }
+    }
+
     /// Whether a stream takes them.
     pub(super) fn is_open(&self) -> bool {
         self.with(|inner| inner.is_open)
@@ -158,5 +165,13 @@ mod tests {
             outbox.push(vec![0; size]);
         }
         assert_eq!(outbox.open().next().await, Some(vec![0]), "only the newest");
+        for message in [b"a", b"b", b"a"] {
+            outbox.post(message.to_vec());
+        }
+        let stream = outbox.open();
+        outbox.close();
+        assert_eq!(stream.next().await, Some(b"a".to_vec()));
+        assert_eq!(stream.next().await, Some(b"b".to_vec()));
+        assert_eq!(stream.next().await, None);
     }
 }

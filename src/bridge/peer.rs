@@ -1,5 +1,7 @@
-//! A server on the far side of the bridge, a child process or an HTTP+SSE stream, and the sessions
-//! that use it: one, or many when it is shared.
+//! A server on the far side of the bridge, a child process, an HTTP+SSE stream or a connection that
+//! it has opened itself, and the sessions that use it: one, or many when it is shared.
+
+mod attached;
 
 use std::{
     collections::HashMap,
@@ -13,11 +15,15 @@ use std::{
 use hyper::HeaderMap;
 use tokio::sync::mpsc;
 
+use self::attached::Attached;
+pub(super) use self::attached::OnChange;
 use super::{
     child::Child,
-    ledger::{Incoming, Ledger, Refused, SessionKey, Ticket},
+    ledger::{Caller, Incoming, Ledger, Refused, SessionKey, Ticket},
+    line::{FarEnd, Speech},
     outbox::Outbox,
     remote::{PostFault, Reading, Remote},
+    stand_in,
 };
 use crate::{mcp::envelope::Envelope, refusal::rpc_error};
 
@@ -83,16 +89,18 @@ impl Sink {
         let _ = self.sender.try_send(Told::Answer(document));
     }
 
-    /// Leaves the last place for the answer. One that is large may wait alone.
-    fn aside(&self, document: Vec<u8>) {
+    /// Leaves the last place for the answer. One that is large may wait alone. False: no room.
+    fn aside(&self, document: Vec<u8>) -> bool {
         let size = document.len();
         let waiting = self.waiting_bytes.load(Ordering::Relaxed);
         let has_room = waiting == 0 || waiting + size <= TOLD_MAX.1;
-        if self.sender.capacity() > 1 && has_room {
+        let is_taken = self.sender.capacity() > 1 && has_room;
+        if is_taken {
             self.waiting_bytes.fetch_add(size, Ordering::Relaxed);
             // Whoever waited may have left.
             let _ = self.sender.try_send(Told::Aside(document));
         }
+        is_taken
     }
 }
 
@@ -119,20 +127,34 @@ pub(super) enum Outlet {
         /// Held for its being dropped.
         _reading: Reading,
     },
+    /// The line of a reverse-connected server, for as long as it is there.
+    Reverse(FarEnd),
+}
+
+/// What a server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PeerKind {
+    /// A child process.
+    Child,
+    /// An HTTP+SSE server.
+    Remote,
+    /// One that connects to us: it comes and goes while its sessions stay.
+    Reverse,
 }
 
 /// What is held while a message is sent: never what keeps the server alive.
 enum Way {
     Child(mpsc::Sender<Vec<u8>>),
     Remote(Arc<Remote>),
+    Reverse(Speech),
 }
 
 /// A server.
 pub(super) struct Peer {
     /// Several sessions use it.
     pub(super) is_shared: bool,
-    /// It is a child process.
-    pub(super) is_child: bool,
+    /// What it is.
+    pub(super) kind: PeerKind,
     outlet: Mutex<Option<Outlet>>,
     state: Mutex<State>,
     /// The raw result of the first `initialize`, when it is shared.
@@ -146,6 +168,10 @@ struct State {
     sessions: HashMap<SessionKey, Arc<Outbox>>,
     empty_since: Instant,
     is_gone: bool,
+    /// The reverse-connected server that is there.
+    attached: Option<Attached>,
+    /// Called when one of its lists is another, before its sessions are told.
+    on_change: Option<OnChange>,
 }
 
 /// A session of the bridge.
@@ -185,19 +211,12 @@ impl Peer {
         is_shared: bool,
         on_end: impl FnOnce() + Send + 'static,
     ) -> Arc<Self> {
-        let peer = Arc::new(Self {
-            is_shared,
-            is_child: matches!(outlet, Outlet::Child(_)),
-            outlet: Mutex::new(Some(outlet)),
-            state: Mutex::new(State {
-                ledger: Ledger::new(is_shared),
-                sessions: HashMap::new(),
-                empty_since: Instant::now(),
-                is_gone: false,
-            }),
-            handshake: tokio::sync::Mutex::new(None),
-            is_initialized: AtomicBool::new(false),
-        });
+        let kind = match &outlet {
+            Outlet::Child(_) => PeerKind::Child,
+            Outlet::Remote { .. } => PeerKind::Remote,
+            Outlet::Reverse(_) => PeerKind::Reverse,
+        };
+        let peer = Arc::new(Self::new(kind, Some(outlet), is_shared));
         let known = Arc::downgrade(&peer);
         tokio::spawn(async move {
             while let Some(line) = lines.recv().await {
@@ -212,6 +231,24 @@ impl Peer {
             }
         });
         peer
+    }
+
+    fn new(kind: PeerKind, outlet: Option<Outlet>, is_shared: bool) -> Self {
+        Self {
+            is_shared,
+            kind,
+            outlet: Mutex::new(outlet),
+            state: Mutex::new(State {
+                ledger: Ledger::new(is_shared),
+                sessions: HashMap::new(),
+                empty_since: Instant::now(),
+                is_gone: false,
+                attached: None,
+                on_change: None,
+            }),
+            handshake: tokio::sync::Mutex::new(None),
+            is_initialized: AtomicBool::new(false),
+        }
     }
 
     fn state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
@@ -232,7 +269,10 @@ impl Peer {
         }
     }
 
-    fn leave(&self, key: SessionKey) {
+    fn leave(self: &Arc<Self>, key: SessionKey) {
+        if self.kind == PeerKind::Reverse {
+            self.abandon_all(key);
+        }
         let is_last = self.state(|state| {
             state.sessions.remove(&key);
             state.ledger.forget_session(key);
@@ -275,7 +315,7 @@ impl Peer {
     /// Enters a request; the sink hears of it, and is dropped when the server goes.
     pub(super) fn request(
         &self,
-        key: SessionKey,
+        caller: Caller,
         body: &[u8],
         message: &Envelope,
         sink: Sink,
@@ -284,23 +324,36 @@ impl Peer {
             if state.is_gone {
                 return Err(Refused::Gone);
             }
-            state.ledger.request(key, body, message, sink)
+            let entered = state.ledger.request(caller, body, message, sink);
+            state.count_calls();
+            entered
         })
     }
 
     /// What the server is told of a notification or a response.
     pub(super) fn other(
-        &self,
+        self: &Arc<Self>,
         key: SessionKey,
         body: &[u8],
         message: &Envelope,
     ) -> Option<Vec<u8>> {
-        self.state(|state| state.ledger.other(key, body, message))
+        let (line, unanswered) = self.state(|state| {
+            let line = state.ledger.other(key, body, message);
+            state.count_calls();
+            (line, state.ledger.unanswered())
+        });
+        self.tell_unanswered(unanswered);
+        line
     }
 
     /// Forgets a call.
-    pub(super) fn forget(&self, ticket: &Ticket) {
-        self.state(|state| state.ledger.forget(ticket));
+    pub(super) fn forget(self: &Arc<Self>, ticket: &Ticket) {
+        match self.kind {
+            PeerKind::Reverse => self.abandon(ticket),
+            PeerKind::Child | PeerKind::Remote => {
+                self.state(|state| state.ledger.forget(ticket));
+            }
+        }
     }
 
     /// Sends a message on its way; `headers` go with it where there are any.
@@ -309,12 +362,23 @@ impl Peer {
             None => return Err(SendFault::Gone),
             Some(Outlet::Child(child)) => Way::Child(child.input.clone()),
             Some(Outlet::Remote { remote, .. }) => Way::Remote(remote.clone()),
+            Some(Outlet::Reverse(far)) => Way::Reverse(far.speech()),
         };
         match way {
             Way::Child(input) => {
                 match tokio::time::timeout(SEND_PATIENCE, input.send(message)).await {
                     Ok(Ok(())) => Ok(()),
                     Ok(Err(_)) => Err(SendFault::Gone),
+                    Err(_) => Err(SendFault::Late),
+                }
+            }
+            Way::Reverse(speech) => {
+                match tokio::time::timeout(SEND_PATIENCE, speech.send(message)).await {
+                    Ok(true) => {
+                        self.count_sent();
+                        Ok(())
+                    }
+                    Ok(false) => Err(SendFault::Gone),
                     Err(_) => Err(SendFault::Late),
                 }
             }
@@ -333,6 +397,7 @@ impl Peer {
         let answer = self.state(|state| match state.ledger.incoming(&line) {
             Incoming::Answer(sink, document) => {
                 sink.answer(document);
+                state.count_calls();
                 None
             }
             Incoming::Progress(sink, document) => {
@@ -340,6 +405,23 @@ impl Peer {
                 None
             }
             Incoming::Request(true, id) => Some(pong(&id)),
+            Incoming::Request(false, id) if self.kind == PeerKind::Reverse => {
+                let is_asked = match state.ledger.ask(&line) {
+                    Some((sink, question)) => sink.aside(question),
+                    None => false,
+                };
+                if is_asked {
+                    return None;
+                }
+                state.ledger.unask(&id);
+                Some(rpc_error(Some(&id), -32603, stand_in::WHOM))
+            }
+            Incoming::Withdrawal => {
+                if let Some((sink, told)) = state.ledger.withdrawn(&line) {
+                    sink.aside(told);
+                }
+                None
+            }
             Incoming::Request(false, id) if self.is_shared => {
                 // It is nobody's in particular.
                 Some(rpc_error(Some(&id), -32601, "Method not found"))
@@ -349,24 +431,33 @@ impl Peer {
                 None
             }
             Incoming::Notification(is_for_all) => {
-                if is_for_all || !self.is_shared {
-                    for outbox in state.sessions.values() {
-                        outbox.push(line.clone());
+                match self.kind {
+                    PeerKind::Reverse => state.list_changed(&line),
+                    _ if is_for_all || !self.is_shared => {
+                        for outbox in state.sessions.values() {
+                            outbox.push(line.clone());
+                        }
                     }
+                    PeerKind::Child | PeerKind::Remote => {}
                 }
                 None
             }
             Incoming::Nothing => None,
         });
         if let Some(answer) = answer {
-            let peer: Weak<Self> = Arc::downgrade(self);
-            tokio::spawn(async move {
-                if let Some(peer) = peer.upgrade() {
-                    // A server that does not hear its answer has its own limit.
-                    let _ = peer.send(answer, HeaderMap::new()).await;
-                }
-            });
+            self.send_soon(answer);
         }
+    }
+
+    /// Sends a message in a task of its own.
+    fn send_soon(self: &Arc<Self>, message: Vec<u8>) {
+        let peer: Weak<Self> = Arc::downgrade(self);
+        tokio::spawn(async move {
+            if let Some(peer) = peer.upgrade() {
+                // A server that does not hear its answer has its own limit.
+                let _ = peer.send(message, HeaderMap::new()).await;
+            }
+        });
     }
 
     /// A request of the server goes to the session's stream. When none is open it may belong to a
@@ -376,7 +467,9 @@ impl Peer {
             return;
         };
         match state.ledger.newest() {
-            Some(sink) if !outbox.is_open() => sink.aside(line),
+            Some(sink) if !outbox.is_open() => {
+                sink.aside(line);
+            }
             _ => outbox.push(line),
         }
     }

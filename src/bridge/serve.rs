@@ -3,6 +3,8 @@
 //! Every request carries the secret of this process; without it the answer is 403 and nothing else
 //! is looked at. What a shard sees is a backend like any other.
 
+mod reverse;
+
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -25,7 +27,7 @@ use tokio::{
 use super::{
     SECRET_HEADER, URL_HEADER,
     hub::{Hub, Unopened},
-    ledger::{Refused, Ticket},
+    ledger::{Caller, Refused, Ticket},
     peer::{self, Heard, Peer, SendFault, Session, Told},
 };
 use crate::{
@@ -115,8 +117,12 @@ async fn answer(hub: &Arc<Hub>, secret: &str, request: Request<Incoming>) -> Rep
                         way: &way,
                         headers: way.passed(head.headers),
                         body: body.to_bytes(),
+                        stateless: None,
                     };
-                    request.answer(id.as_deref()).await
+                    match way.is_reverse {
+                        true => reverse::answer(request, id.as_deref()).await,
+                        false => request.answer(id.as_deref()).await,
+                    }
                 }
                 _ => plain(StatusCode::PAYLOAD_TOO_LARGE),
             }
@@ -152,6 +158,8 @@ struct Way {
     /// What sessions are bound to: the path, for HTTP+SSE with the server's address.
     route: Box<str>,
     url: Option<Box<str>>,
+    /// A server that connects to us.
+    is_reverse: bool,
 }
 
 impl Way {
@@ -161,12 +169,15 @@ impl Way {
             return Some(Self {
                 route: url.into(),
                 url: Some(url.into()),
+                is_reverse: false,
             });
         }
-        let id = path.strip_prefix("/stdio/")?;
+        let reverse = path.strip_prefix("/reverse/");
+        let id = reverse.or_else(|| path.strip_prefix("/stdio/"))?;
         Some(Self {
             route: id.into(),
             url: None,
+            is_reverse: reverse.is_some(),
         })
     }
 
@@ -211,6 +222,8 @@ struct Posted<'a> {
     way: &'a Way,
     headers: HeaderMap,
     body: Bytes,
+    /// It is of the stateless revision, and its result is one to be kept for a while or not.
+    stateless: Option<reverse::IsKept>,
 }
 
 impl Posted<'_> {
@@ -329,7 +342,23 @@ impl Posted<'_> {
     fn begin(&self, session: &Arc<Session>, message: &Envelope) -> Result<Call, Refused> {
         let (sink, told) = peer::sink();
         let peer = session.peer.clone();
-        let (ticket, line) = peer.request(session.key, &self.body, message, sink)?;
+        let caller = Caller {
+            session: session.key,
+            can_be_asked: self.stateless.is_none(),
+        };
+        let (ticket, line) = peer.request(caller, &self.body, message, sink)?;
+        let own = self.way.is_reverse.then(|| reverse::Manner {
+            id: message
+                .id
+                .map_or(&b"null"[..], |at| at.slice(&self.body))
+                .into(),
+            method: message
+                .method
+                .map_or(&b""[..], |at| at.slice(&self.body))
+                .into(),
+            stateless: self.stateless,
+            numbers: self.hub.numbers.clone(),
+        });
         let (failed, fault) = mpsc::channel(1);
         let (sender, headers) = (peer.clone(), self.headers.clone());
         // On its own: an HTTP+SSE server may answer before it has taken the POST.
@@ -346,6 +375,7 @@ impl Posted<'_> {
             told,
             fault,
             is_unsent: false,
+            reverse: own,
         })
     }
 
@@ -386,6 +416,8 @@ struct Call {
     told: Heard,
     fault: mpsc::Receiver<SendFault>,
     is_unsent: bool,
+    /// The server is one that connects to us.
+    reverse: Option<reverse::Manner>,
 }
 
 impl Call {
@@ -401,9 +433,13 @@ impl Call {
                 }
             }
         };
-        timeout_at(limit, heard)
+        let heard = timeout_at(limit, heard)
             .await
-            .unwrap_or(Err(SendFault::Late))
+            .unwrap_or(Err(SendFault::Late));
+        match &self.reverse {
+            Some(manner) => Ok(manner.told(heard)),
+            None => heard,
+        }
     }
 }
 
@@ -511,7 +547,7 @@ fn passed_status(status: u16) -> StatusCode {
     }
 }
 
-fn result_document(id: &[u8], result: &[u8]) -> Vec<u8> {
+pub(super) fn result_document(id: &[u8], result: &[u8]) -> Vec<u8> {
     let mut document = br#"{"jsonrpc":"2.0","id":"#.to_vec();
     document.extend_from_slice(id);
     document.extend_from_slice(br#","result":"#);

@@ -157,6 +157,9 @@ impl ConfigCache {
                 if config.has_unusable_child() {
                     crate::log::stdio_refused();
                 }
+                if config.has_reverse() && shard.connection_gateway.is_none() {
+                    crate::log::reverse_refused();
+                }
                 let user = Rc::new(CompiledUser::new(&config, &shard.upstream.targets));
                 if entries.len() >= USERS_MAX && !entries.contains_key(subject) {
                     make_room(&mut entries);

@@ -232,13 +232,16 @@ fn revision_of(host: &user_config::VirtualHost) -> u64 {
 
 impl Backend {
     fn new(key: &str, config: &user_config::BackendConfig, targets: &Targets) -> Option<Self> {
-        let (target, path, own_lines) = match config.transport {
-            Transport::StreamableHttp => {
+        let (target, path, own_lines) = match (config.transport, config.reverse_source()) {
+            (Transport::StreamableHttp, Some(source)) => {
+                targets.of_bridge(Behind::Reverse(source))?
+            }
+            (Transport::StreamableHttp, None) => {
                 let (target, path) = targets.of_url(&config.url)?;
                 (target, path, OwnLines::default())
             }
-            Transport::Sse => targets.of_bridge(Behind::Sse(&config.url))?,
-            Transport::Stdio => targets.of_bridge(Behind::Stdio(config.stdio.as_ref()?))?,
+            (Transport::Sse, _) => targets.of_bridge(Behind::Sse(&config.url))?,
+            (Transport::Stdio, _) => targets.of_bridge(Behind::Stdio(config.stdio.as_ref()?))?,
         };
         let mut alias_of: ByName<Box<str>> = ByName::default();
         // Ascending aliases, so the smallest one of a tool is kept.

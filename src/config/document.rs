@@ -54,6 +54,13 @@ impl Document {
         users.flat_map(|config| stdio_servers_of(config)).collect()
     }
 
+    /// Whether a backend of anybody's is a server that connects to the gateway itself.
+    #[must_use]
+    pub fn has_reverse(&self) -> bool {
+        let mut users = self.users.values().chain(&self.everyone);
+        users.any(|config| config.has_reverse())
+    }
+
     /// Joins the documents of a folder, given in the order of their names.
     ///
     /// A subject's config is never mixed from two files: the later one replaces the earlier one,

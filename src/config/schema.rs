@@ -186,9 +186,10 @@ fn backend() -> Value {
         "properties": {
             "name": text("Name for people; the key when empty."),
             "url": {
-                "description": "Absolute address of the server.",
+                "description": "Absolute address of the server, or reverse:SOURCE for one that \
+                                connects to the gateway itself.",
                 "type": "string",
-                "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#@]+([/?#].*)?$",
+                "pattern": "^([Hh][Tt][Tt][Pp][Ss]?://[^/?#@]+([/?#].*)?|reverse:.+)$",
             },
             "passthrough_headers": texts("Headers copied from the caller's request."),
             "add_headers": text_map("Headers set on every request to the server."),

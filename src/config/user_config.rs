@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use address::{UrlFault, check_url};
+pub use address::{UrlFault, check_url, reverse_source};
 pub use check::{Finding, Severity, is_protected_header};
 pub use stdio::{DocumentRules, StdioServer};
 pub(super) use stdio::{STDIO_FIELDS, StdioFields, of_user as stdio_servers_of};
@@ -127,7 +127,8 @@ pub struct BackendConfig {
     /// Name for people; when empty, the backend's key is its name.
     #[serde(default)]
     pub name: String,
-    /// Absolute `http` or `https` address; of no meaning when the transport is stdio.
+    /// Absolute `http` or `https` address, or `reverse:SOURCE` for a server that connects to the
+    /// gateway itself; of no meaning when the transport is stdio.
     pub url: String,
     /// Headers copied from the caller's request.
     #[serde(default)]
@@ -228,6 +229,17 @@ impl UserConfig {
     }
 }
 
+impl UserConfig {
+    /// Whether a backend is a server that connects to the gateway itself.
+    #[must_use]
+    pub fn has_reverse(&self) -> bool {
+        let hosts = self.virtual_hosts.values();
+        hosts
+            .flat_map(|host| host.backends.values())
+            .any(|backend| backend.reverse_source().is_some())
+    }
+}
+
 impl VirtualHost {
     /// What is wrong with its declared tools and with the rules about them. Then no part of the
     /// configuration is used (dual-profile.md 3.1).
@@ -254,6 +266,13 @@ impl VirtualHost {
 }
 
 impl BackendConfig {
+    /// The source under which the server connects to the gateway itself, if it does.
+    #[must_use]
+    pub fn reverse_source(&self) -> Option<&str> {
+        let is_http = self.transport == Transport::StreamableHttp;
+        reverse_source(&self.url).filter(|source| is_http && !source.is_empty())
+    }
+
     /// True when no allow-list says anything, which means that all may be reached
     /// (contextforge.md section 5.5). Otherwise each list is exact; an empty one allows nothing.
     #[must_use]

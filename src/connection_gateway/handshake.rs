@@ -3,16 +3,17 @@
 
 use std::borrow::Cow;
 
+use super::reverse::Framing;
 use crate::{
-    http::{Framing, RequestHead},
+    http::{Framing as BodyFraming, RequestHead},
     websocket::handshake::{Opening, accepted, open},
 };
 
 /// The answer to an opening request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It is a WebSocket from here on.
-    Opened(String),
+    /// It is a WebSocket from here on, whose messages are framed so.
+    Opened(String, Framing),
     /// Anything else, and the end.
     Refused(&'static str),
 }
@@ -34,28 +35,49 @@ impl Answer {
          Content-Length: 0\r\n\r\n",
     );
 
+    /// No token, or none that is good.
+    pub(super) const UNAUTHORIZED: Self = Self::Refused(
+        "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nConnection: close\r\n\
+         Content-Length: 0\r\n\r\n",
+    );
+    /// The token does not allow what is asked for.
+    pub(super) const FORBIDDEN: Self =
+        Self::Refused("HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    /// The source has a live connection.
+    pub(super) const CONFLICT: Self =
+        Self::Refused("HTTP/1.1 409 Conflict\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+
     /// Its bytes.
     pub(super) fn bytes(&self) -> Cow<'_, [u8]> {
         match self {
-            Self::Opened(accept) => Cow::Owned(accepted(accept)),
+            Self::Opened(accept, _) => Cow::Owned(accepted(accept)),
             Self::Refused(text) => Cow::Borrowed(text.as_bytes()),
         }
     }
 }
 
-/// Answers an opening request whose head is at the front of `bytes`; WebSockets are at `path`.
-pub(super) fn answer(head: &RequestHead, bytes: &[u8], path: &str) -> Answer {
+/// Answers an opening request whose head is at the front of `bytes`; `framing_at` says what is at a
+/// path.
+pub(super) fn answer(
+    head: &RequestHead,
+    bytes: &[u8],
+    framing_at: impl Fn(&[u8]) -> Option<Framing>,
+) -> Answer {
     let opening = open(head, bytes);
     if opening == Opening::Plain {
         return Answer::PLAIN;
     }
-    match resolve(head.path.slice(bytes)) {
+    let framing = match resolve(head.path.slice(bytes)) {
         None => return Answer::BAD,
-        Some(asked) if asked != path.as_bytes() => return Answer::NOT_FOUND,
-        Some(_) => {}
-    }
+        Some(asked) => match framing_at(&asked) {
+            None => return Answer::NOT_FOUND,
+            Some(framing) => framing,
+        },
+    };
     match opening {
-        Opening::Accepted(accept) if head.framing == Framing::NoBody => Answer::Opened(accept),
+        Opening::Accepted(accept) if head.framing == BodyFraming::NoBody => {
+            Answer::Opened(accept, framing)
+        }
         _ => Answer::BAD,
     }
 }

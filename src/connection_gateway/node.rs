@@ -27,12 +27,15 @@ use super::{
     numbers::{AllNumbers, GatewayNumbers, sum},
     outbox::Outbox,
     registry::Registry,
+    reverse::{CONTEXTFORGE_PATH, Framing, PLAIN_PATH},
     session::{Now, Session, Status},
     session_id::SessionId,
     timers::{Due, Timers},
     token::{self, Claims, TokenFault},
 };
-use crate::{http::HeadLimits, settings::ConnectionGateway, shard_state::ShardState};
+use crate::{
+    bridge::Bridge, http::HeadLimits, settings::ConnectionGateway, shard_state::ShardState,
+};
 
 /// Closed sessions that are still shown, a shard.
 const CLOSED_MAX: usize = 10_000;
@@ -87,6 +90,10 @@ pub struct Node {
     pub numbers: Arc<GatewayNumbers>,
     /// Counters of all shards.
     pub all_numbers: AllNumbers,
+    /// Where servers that connect themselves go; only beside an MCP gateway.
+    pub bridge: Option<Arc<Bridge>>,
+    /// The connections of those, by the number of their line.
+    lines: RefCell<HashMap<u64, Weak<Outbox>>>,
     pub(super) index: RefCell<Index>,
     pub(super) releasing: Releasing,
     pub(super) timers: Timers,
@@ -115,7 +122,7 @@ impl Node {
         listeners: Listeners,
         secret: &[u8],
         (all_numbers, shard): (AllNumbers, usize),
-        registry: Registry,
+        (registry, bridge): (Registry, Option<Arc<Bridge>>),
     ) -> Self {
         let bearer_key = hmac::Key::new(hmac::HMAC_SHA256, secret);
         let bearer = hmac::sign(&bearer_key, settings.auth_token.bytes());
@@ -134,6 +141,8 @@ impl Node {
             registry,
             numbers: all_numbers[shard].clone(),
             all_numbers,
+            bridge,
+            lines: RefCell::default(),
             index: RefCell::default(),
             releasing: Releasing::default(),
             timers: Timers::default(),
@@ -194,10 +203,26 @@ impl Node {
             return Err(Fault::Draining);
         }
         let claims = self.check_token(token)?;
+        let lease = self.settings.lease;
+        self.bind_claims(state, (claims, lease), metadata, outbox)
+            .await
+    }
+
+    /// The same for somebody whose claims are known, with this lease.
+    pub(super) async fn bind_claims(
+        self: &Rc<Self>,
+        state: &Rc<ShardState>,
+        (claims, lease): (Claims, Duration),
+        metadata: Option<&str>,
+        outbox: &Rc<Outbox>,
+    ) -> Result<Rc<Session>, Fault> {
+        if self.is_draining() {
+            return Err(Fault::Draining);
+        }
         let id = SessionId::draw(&state.shard.slots, state.shard.id);
         let id = id.ok_or_else(|| Fault::BindFailed("Gateway has no random numbers".into()))?;
         let now = Now::read();
-        let lease_ms = millis(self.settings.lease);
+        let lease_ms = millis(lease);
         let owner = (&self.node_id, lease_ms);
         let session = Rc::new(Session::new(
             id,
@@ -219,9 +244,45 @@ impl Node {
         Ok(session)
     }
 
+    /// What a connect token says, or what is wrong with it.
+    pub(super) fn verify(&self, token: &str) -> Result<Claims, TokenFault> {
+        token::verify(&self.token_key, token, shards::clock::unix_ms())
+    }
+
+    /// How messages are framed at a path of the WebSocket port; `None`: nothing is there.
+    pub(super) fn framing_at(&self, path: &[u8]) -> Option<Framing> {
+        if path == self.settings.path.as_bytes() {
+            return Some(Framing::Envelopes);
+        }
+        self.bridge.as_ref()?;
+        match std::str::from_utf8(path).ok()? {
+            CONTEXTFORGE_PATH => Some(Framing::ContextForge),
+            PLAIN_PATH => Some(Framing::Plain),
+            _ => None,
+        }
+    }
+
+    /// The line with this number has a connection, for as long as that has the outbox.
+    pub(super) fn line_opened(&self, number: u64, outbox: &Rc<Outbox>) {
+        let mut lines = self.lines.borrow_mut();
+        lines.insert(number, Rc::downgrade(outbox));
+    }
+
+    /// The line with this number has none any more.
+    pub(super) fn line_closed(&self, number: u64) {
+        self.lines.borrow_mut().remove(&number);
+    }
+
+    /// The bridge has something for the line with this number.
+    pub fn line_has_news(&self, number: u64) {
+        let outbox = self.lines.borrow().get(&number).and_then(Weak::upgrade);
+        if let Some(outbox) = outbox {
+            outbox.changed.notify();
+        }
+    }
+
     fn check_token(&self, token: &str) -> Result<Claims, Fault> {
-        token::verify(&self.token_key, token, shards::clock::unix_ms()).map_err(|fault| match fault
-        {
+        self.verify(token).map_err(|fault| match fault {
             TokenFault::Invalid => Fault::InvalidToken,
             TokenFault::Expired => Fault::TokenExpired,
             TokenFault::Capability => Fault::CapabilityDenied,

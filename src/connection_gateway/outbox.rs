@@ -5,8 +5,12 @@ use std::cell::{Cell, RefCell};
 
 use shards::{Cutter, buffer::BufferPool, notify::Notify};
 
-use super::{fault::Fault, message};
-use crate::websocket::{CloseCode, Masking, append_text, write_close, write_frame};
+use super::{
+    fault::Fault,
+    message,
+    reverse::{Framing, contextforge},
+};
+use crate::websocket::{CloseCode, Masking, append_text, frame, write_close, write_frame};
 
 /// Whether a connection is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +24,7 @@ pub enum Ending {
 /// The frames that wait for one client.
 #[derive(Debug)]
 pub struct Outbox {
+    framing: Framing,
     pending: RefCell<Vec<u8>>,
     /// Envelopes in `pending`.
     pending_envelopes: Cell<usize>,
@@ -32,6 +37,8 @@ pub struct Outbox {
     pub(super) is_bound: Cell<bool>,
     /// More waits elsewhere until there is room.
     pub(super) is_held_back: Cell<bool>,
+    /// An MCP server is at the other end.
+    pub(super) has_server: Cell<bool>,
     /// Something to write, room to read again, or the end.
     pub(super) changed: Notify,
     cutter: RefCell<Option<Cutter>>,
@@ -40,8 +47,9 @@ pub struct Outbox {
 
 impl Outbox {
     /// Of a connection that `cutter` ends.
-    pub(super) fn new(cutter: Option<Cutter>, buffers: BufferPool) -> Self {
+    pub(super) fn new(framing: Framing, cutter: Option<Cutter>, buffers: BufferPool) -> Self {
         Self {
+            framing,
             pending: RefCell::default(),
             pending_envelopes: Cell::new(0),
             writing: Cell::new((0, 0)),
@@ -49,6 +57,7 @@ impl Outbox {
             slow_since: Cell::new(None),
             is_bound: Cell::new(false),
             is_held_back: Cell::new(false),
+            has_server: Cell::new(false),
             changed: Notify::default(),
             cutter: RefCell::new(cutter),
             buffers,
@@ -82,9 +91,27 @@ impl Outbox {
         self.push(|out| message::write_envelope(out, envelope));
     }
 
-    /// Queues an error.
+    /// Queues an error, where the framing has one.
     pub(super) fn push_error(&self, request_id: Option<&str>, fault: &Fault) {
-        self.push(|out| message::write_error(out, request_id, fault));
+        match self.framing {
+            Framing::Envelopes => self.push(|out| message::write_error(out, request_id, fault)),
+            Framing::ContextForge => {
+                self.push(|out| contextforge::write_error(out, &fault.message()));
+            }
+            Framing::Plain => {}
+        }
+    }
+
+    /// Whether the client understands envelopes.
+    pub(super) fn takes_envelopes(&self) -> bool {
+        self.framing == Framing::Envelopes
+    }
+
+    /// Queues a ping.
+    pub(super) fn push_ping(&self) {
+        if self.ending.get() == Ending::Open {
+            self.append(|out| write_frame(out, frame::PING, b"", Masking::Plain));
+        }
     }
 
     /// Queues a frame of any kind but Close, such as the pong to a ping.
@@ -166,7 +193,7 @@ impl Outbox {
 impl Outbox {
     /// Of no connection.
     pub(super) fn of_nobody() -> Self {
-        Self::new(None, BufferPool::default())
+        Self::new(Framing::Envelopes, None, BufferPool::default())
     }
 }
 

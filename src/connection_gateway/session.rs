@@ -21,6 +21,7 @@ use super::{
     message::has_feature,
     outbox::Outbox,
     registry::Shared,
+    reverse::MCP,
     session_id::SessionId,
     token::Claims,
 };
@@ -322,6 +323,31 @@ impl Session {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Whether an envelope is one that the client of an MCP server may send of itself.
+    pub(super) fn check_from_server(&self, envelope: &Envelope<'_>) -> Result<(), Fault> {
+        if envelope.session_id != self.id.as_str() {
+            return Err(Fault::SessionMismatch);
+        }
+        self.check(envelope)?;
+        match envelope.kind {
+            Kind::Request => Err(Fault::InvalidEnvelope("A client may not send requests")),
+            Kind::Response | Kind::Event | Kind::Stream => Ok(()),
+        }
+    }
+
+    /// Whether a caller waits for the envelope.
+    pub(super) fn is_awaited(&self, envelope: &Envelope<'_>) -> bool {
+        let exchanges = self.exchanges.borrow();
+        let id = envelope.request_id.as_deref();
+        id.is_some_and(|id| exchanges.contains_key(id))
+    }
+
+    /// Whether its client is an MCP server.
+    pub(super) fn is_server(&self) -> bool {
+        let mut held = self.claims.capabilities.iter();
+        *self.claims.consumer_type == *MCP && held.any(|held| **held == *MCP)
     }
 
     /// Whether a caller's envelope may go to the client (contract 3.1, from the status on).

@@ -32,6 +32,8 @@ pub(super) enum Due {
     Look(SessionId),
     /// A request to a session of another node has had its time.
     Call(Weak<Call>),
+    /// A connection is asked for a sign of life.
+    Ping(Weak<Outbox>),
 }
 
 /// The queue. A place in it is its time and a number.

@@ -6,6 +6,7 @@ use shards::Shard;
 
 use super::redis_link::registry_clients;
 use crate::{
+    bridge::Bridge,
     connection_gateway::{
         AllNumbers, Listeners, Node,
         registry::{self, Cluster, Registry},
@@ -97,8 +98,12 @@ pub(super) fn node(
     common: Common,
     shard: &Shard<Forwarded, ToShard>,
     resolver: &Rc<Resolver>,
+    bridge: &Arc<Bridge>,
 ) -> Option<Rc<Node>> {
     let wanted = prepared.settings.connection_gateway.as_ref()?;
+    // Without a listener for MCP clients nobody could use a server.
+    let has_clients = prepared.settings.listen.addresses().next().is_some();
+    let bridge = has_clients.then(|| bridge.clone());
     let (settings, secret) = (Arc::new(wanted.clone()), &prepared.fingerprint_secret);
     let place = usize::from(shard.id);
     let registry = match &wanted.redis {
@@ -120,7 +125,7 @@ pub(super) fn node(
         listeners,
         secret,
         numbers,
-        registry,
+        (registry, bridge),
     );
     Some(Rc::new(node))
 }

@@ -47,7 +47,7 @@ pub fn accepted(shard: &Rc<ShardState>, stream: Stream, peer: SocketAddr, listen
     if let Some(node) = &shard.connection_gateway
         && node.listeners.websocket == listener
     {
-        socket::accepted(shard, node, stream, open);
+        socket::accepted(shard, node, (stream, peer), open);
         return;
     }
     let start = move |link| {

@@ -31,6 +31,11 @@ impl Generations {
         self.0[bucket(backend)].fetch_add(1, Ordering::Release);
     }
 
+    /// The same for the one at this authority and path.
+    pub fn bump_at(&self, authority: &str, path: &str) {
+        self.0[bucket_at(authority, path)].fetch_add(1, Ordering::Release);
+    }
+
     /// A number that changes whenever one of the virtual host's backends says so.
     pub fn of(&self, host: &VirtualHost) -> u64 {
         let own = host.backends.iter();
@@ -40,9 +45,13 @@ impl Generations {
 }
 
 fn bucket(backend: &Backend) -> usize {
+    bucket_at(&backend.target.authority, &backend.path)
+}
+
+fn bucket_at(authority: &str, path: &str) -> usize {
     // The same in all shards, which have their own copies of a backend.
     let mut hasher = foldhash::fast::FixedState::default().build_hasher();
-    backend.target.authority.hash(&mut hasher);
-    backend.path.hash(&mut hasher);
+    authority.hash(&mut hasher);
+    path.hash(&mut hasher);
     usize::try_from(hasher.finish() % BUCKETS as u64).unwrap_or(0)
 }

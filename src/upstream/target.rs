@@ -14,7 +14,7 @@ use std::{
 use shards::deadline::now_ms;
 
 use crate::{
-    bridge::{Bridge, SECRET_HEADER, URL_HEADER},
+    bridge::{Bridge, SECRET_HEADER, URL_HEADER, reverse_id, reverse_path},
     config::user_config::StdioServer,
     link::Link,
     upstream::{CallFault, breaker::Breaker, discover::Discoveries},
@@ -231,6 +231,8 @@ pub enum Behind<'a> {
     Sse(&'a str),
     /// A child process.
     Stdio(&'a StdioServer),
+    /// A server that connects to the gateway itself, by its source.
+    Reverse(&'a str),
 }
 
 /// Header lines of the gateway's own.
@@ -255,19 +257,34 @@ impl Targets {
 
     /// The target of a server behind the bridge, the path there, and the lines each request needs.
     /// Each server has a target of its own: when it fails, the others are asked all the same.
+    /// `None`: there is no such server here.
     pub fn of_bridge(&self, behind: Behind<'_>) -> Option<(Rc<Target>, Box<str>, OwnLines)> {
-        let door = self.bridge.as_ref()?.door()?;
+        let bridge = self.bridge.as_ref()?;
+        if matches!(behind, Behind::Reverse(_)) && !bridge.takes_reverse() {
+            return None;
+        }
+        let door = bridge.door()?;
         let mut lines = format!("{SECRET_HEADER}: {}\r\n", door.secret);
-        let (key, path, is_private, name): (&str, Box<str>, bool, String) = match behind {
+        let (key, path, is_private, name): (Box<str>, Box<str>, bool, String) = match behind {
             Behind::Sse(url) => {
                 lines.push_str(&format!("{URL_HEADER}: {url}\r\n"));
                 let parsed = url::Url::parse(url).ok()?;
                 let name = format!("sse+{}", parsed.origin().ascii_serialization());
-                (url, "/sse".into(), parsed.scheme() == "https", name)
+                (url.into(), "/sse".into(), parsed.scheme() == "https", name)
             }
             Behind::Stdio(server) => {
                 let path = format!("/stdio/{}", server.id).into();
-                (&server.id, path, true, format!("stdio:{}", server.label))
+                (
+                    server.id.clone(),
+                    path,
+                    true,
+                    format!("stdio:{}", server.label),
+                )
+            }
+            Behind::Reverse(source) => {
+                let path = reverse_path(&reverse_id(source));
+                // No connection of ours: who may read along was settled by whoever came.
+                (path.clone(), path, true, format!("reverse:{source}"))
             }
         };
         let host = door.address.ip().to_string();
@@ -276,7 +293,7 @@ impl Targets {
             .borrow_mut()
             .entry(Address {
                 is_tls: false,
-                host: key.into(),
+                host: key,
                 port: 0,
                 is_guarded: false,
             })

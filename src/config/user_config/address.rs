@@ -22,16 +22,35 @@ pub enum UrlFault {
     /// Credentials in the address, which would end up in logs.
     #[error("the URL holds a user name or password; use add_headers instead")]
     UserInfo,
+    /// `reverse:` and nothing behind it.
+    #[error("the URL names no source; write reverse:SOURCE")]
+    Source,
     /// Spaces, controls or bytes that must be percent-encoded.
     #[error("the URL has characters that must be percent-encoded")]
     Character,
 }
 
-/// Checks an absolute `http` or `https` address (RFC 3986, RFC 9110 section 4.2).
+/// What the address of a server that connects to the gateway itself begins with.
+const REVERSE: &str = "reverse:";
+
+/// The source under which a server connects itself, where the address is `reverse:SOURCE`. It is
+/// taken as it stands: no encoding, no normalisation.
+pub fn reverse_source(url: &str) -> Option<&str> {
+    url.strip_prefix(REVERSE)
+}
+
+/// Checks an absolute `http` or `https` address (RFC 3986, RFC 9110 section 4.2), or the source of
+/// a server that connects itself.
 ///
 /// # Errors
 /// The first thing that is wrong with it.
 pub fn check_url(url: &str) -> Result<(), UrlFault> {
+    if let Some(source) = reverse_source(url) {
+        return match source.is_empty() {
+            true => Err(UrlFault::Source),
+            false => Ok(()),
+        };
+    }
     let (scheme, rest) = url.split_once("://").ok_or(UrlFault::NotAbsolute)?;
     // RFC 3986 section 3.1.
     let is_scheme_byte =
@@ -116,11 +135,15 @@ mod tests {
             "http://[::1]:80/",
             "http://my_service:8080/a%20b",
             "http://h:/",
+            "reverse:mcp:alice:files",
+            "reverse:mcp:Änne Müller:{x}",
         ] {
             assert_eq!(check_url(good), Ok(()), "{good}");
         }
         for (bad, fault) in [
             ("", UrlFault::NotAbsolute),
+            ("reverse:", UrlFault::Source),
+            ("reverse", UrlFault::NotAbsolute),
             ("/mcp", UrlFault::NotAbsolute),
             ("localhost:5555/mcp", UrlFault::NotAbsolute),
             ("127.0.0.1://x", UrlFault::NotAbsolute),

@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::declared::ToolFault;
 
-use super::address::check_url;
+use super::address::{UrlFault, check_url, reverse_source};
 use super::stdio::STDIO_REFUSED;
 use super::{BackendConfig, Transport, UserConfig, VirtualHost};
 
@@ -256,7 +256,8 @@ impl BackendConfig {
     #[must_use]
     pub fn is_usable(&self) -> bool {
         let is_reachable = match self.transport {
-            Transport::StreamableHttp | Transport::Sse => check_url(&self.url).is_ok(),
+            Transport::StreamableHttp => check_url(&self.url).is_ok(),
+            Transport::Sse => check_url(&self.url).is_ok() && reverse_source(&self.url).is_none(),
             Transport::Stdio => self.stdio.is_some(),
         };
         is_reachable
@@ -275,6 +276,11 @@ impl BackendConfig {
             }
         } else if let Err(fault) = check_url(&self.url) {
             findings.push(Finding::error(format!("{path}.url"), fault.to_string()));
+        } else if self.transport == Transport::Sse && reverse_source(&self.url).is_some() {
+            let fault = UrlFault::Scheme;
+            findings.push(Finding::error(format!("{path}.url"), fault.to_string()));
+        } else if self.reverse_source().is_some() {
+            self.check_reverse(path, findings);
         }
         for name in &self.passthrough_headers {
             check_header_name(name, &format!("{path}.passthrough_headers"), findings);
@@ -307,6 +313,23 @@ impl BackendConfig {
         }
         findings.extend(self.credential_mode_findings(path));
         self.check_alias_map(path, findings);
+    }
+
+    /// A server that connects itself gets JSON-RPC messages and nothing beside them.
+    fn check_reverse(&self, path: &str, findings: &mut Vec<Finding>) {
+        let mut warn = |name: &str, is_said: bool| {
+            if is_said {
+                let message =
+                    "a reverse-connected server gets no headers and no credential: no effect";
+                findings.push(Finding::warning(format!("{path}.{name}"), message));
+            }
+        };
+        warn("passthrough_headers", !self.passthrough_headers.is_empty());
+        warn("add_headers", !self.add_headers.is_empty());
+        warn("remove_headers", !self.remove_headers.is_empty());
+        warn("auth", self.auth.is_some());
+        let is_said = self.backend_credential_mode.is_some();
+        warn("backend_credential_mode", is_said);
     }
 
     fn check_alias_map(&self, path: &str, findings: &mut Vec<Finding>) {

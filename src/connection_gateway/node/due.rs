@@ -74,8 +74,22 @@ impl Node {
                         cluster.call_due(self, &call);
                     }
                 }
+                Due::Ping(outbox) => {
+                    if let Some(outbox) = outbox.upgrade()
+                        && !outbox.is_closing()
+                    {
+                        outbox.push_ping();
+                        self.ping_later(&outbox);
+                    }
+                }
             }
         }
+    }
+
+    /// Asks for a sign of life a third of the lease from now, and again and again.
+    pub(in crate::connection_gateway) fn ping_later(&self, outbox: &Rc<Outbox>) {
+        let at = shards::clock::now_ms() + millis(self.settings.lease / 3).max(1);
+        self.timers.add(at, Due::Ping(Rc::downgrade(outbox)));
     }
 
     fn lease_due(self: &Rc<Self>, state: &Rc<ShardState>, session: &Rc<Session>, now: Now) {
@@ -158,7 +172,10 @@ impl Node {
             if outstanding == Outstanding::Fail {
                 self.fail_exchanges(&session, "Gateway is shutting down");
             }
-            if session.is_quiet() {
+            if session.outbox.has_server.get() && outstanding == Outstanding::Finish {
+                // Its connection ends when no call is under way.
+                session.outbox.changed.notify();
+            } else if session.is_quiet() {
                 session.outbox.close(Some((CloseCode::GOING_AWAY, "")));
             }
         }

@@ -89,6 +89,10 @@ impl Node {
             // It is told the end already and has nothing else to hear.
             return Err(Fault::NotConnected(Status::Closed.word()));
         }
+        if !session.outbox.takes_envelopes() {
+            // Its client speaks MCP and nothing else.
+            return Err(Fault::CapabilityDenied);
+        }
         let max = self.settings.mailbox_messages_max;
         if session.outbox.envelopes() >= max {
             return Err(Fault::ResourceLimit("mailboxMaxLength", max as u64));
