@@ -261,7 +261,12 @@ struct Socket {
 impl Socket {
     fn new(state: Rc<ShardState>, node: Rc<Node>, link: Link, talk: Talk) -> Self {
         node.opened(&talk.outbox);
-        let receiver = Receiver::new(Role::Server, node.settings.envelope_bytes_max);
+        let bytes_max = match talk.framing {
+            Framing::Envelopes => node.settings.envelope_bytes_max,
+            // What a backend says, however it is connected.
+            Framing::ContextForge | Framing::Plain => state.settings.limits.response_bytes_max,
+        };
+        let receiver = Receiver::new(Role::Server, bytes_max);
         Self {
             state,
             node,
