@@ -147,10 +147,6 @@ pub fn stdio_refused() {
 pub fn reverse_refused() {
     static SAID: std::sync::Once = std::sync::Once::new();
     SAID.call_once(|| {
-        warn(|| {
-            "backends at reverse:SOURCE are left out: servers connect themselves only where the \
-             connection gateway is on; set CONNECTION_GATEWAY_WS_PORT"
-                .to_owned()
-        });
+        warn(|| crate::config::user_config::REVERSE_IS_OFF.to_owned());
     });
 }

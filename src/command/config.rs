@@ -14,7 +14,7 @@ use crate::{
         encode::{ArrayLayout, encode_array, encode_map},
         redis_key::user_key,
         schema,
-        user_config::{DocumentRules, Finding, Severity, UserConfig},
+        user_config::{DocumentRules, Finding, REVERSE_IS_OFF, Severity, UserConfig},
     },
     declared::{Report, ToolFault},
     prepare::{Prepared, document_rules, read_counted, read_documents},
@@ -87,6 +87,8 @@ struct Checked {
     tools: usize,
     /// User configurations; `None` when some part was refused whole.
     users: Option<usize>,
+    /// A backend is a server that connects itself.
+    has_reverse: bool,
 }
 
 impl Checked {
@@ -99,6 +101,7 @@ impl Checked {
         self.findings.extend(document.findings.iter().cloned());
         let users = document.users.len() + usize::from(document.everyone.is_some());
         self.users = Some(users);
+        self.has_reverse = document.has_reverse();
     }
 
     /// The report of dual-profile.md 3.1. What is about no tool has the code for anything else.
@@ -153,6 +156,14 @@ fn checked_settings(flags: &Flags, environment: &Environment) -> Checked {
             ..Checked::default()
         },
     };
+    if found.has_reverse && settings.connection_gateway.is_none() {
+        found.findings.push(Finding {
+            severity: Severity::Warning,
+            path: String::new(),
+            message: REVERSE_IS_OFF.to_owned(),
+            tool: None,
+        });
+    }
     // Keys and certificates, once the documents are sound: it would read them again.
     if found.users.is_some()
         && let Err(lines) = Prepared::load(settings)

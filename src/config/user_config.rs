@@ -229,6 +229,10 @@ impl UserConfig {
     }
 }
 
+/// Said where backends at `reverse:SOURCE` cannot work.
+pub const REVERSE_IS_OFF: &str = "backends at reverse:SOURCE are left out: servers connect \
+     themselves only where the connection gateway is on; set CONNECTION_GATEWAY_WS_PORT";
+
 impl UserConfig {
     /// Whether a backend is a server that connects to the gateway itself.
     #[must_use]

@@ -272,7 +272,12 @@ impl Socket {
             talk.outbox.is_bound.set(true);
         }
         node.opened(&talk.outbox);
-        let receiver = Receiver::new(Role::Server, node.settings.envelope_bytes_max);
+        let bytes_max = match talk.framing {
+            Framing::Envelopes => node.settings.envelope_bytes_max,
+            // What a backend says, however it is connected.
+            Framing::ContextForge | Framing::Plain => state.settings.limits.response_bytes_max,
+        };
+        let receiver = Receiver::new(Role::Server, bytes_max);
         Self {
             state,
             node,

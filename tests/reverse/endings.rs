@@ -9,8 +9,9 @@ use crate::{
         FRAMINGS, Framing, SOURCE, Said, Server, Socket, TOOLS, adjusted, claims, client, gateway,
         sign, until_tools, url, websocket,
     },
-    support::eventually,
+    support::{Plan, eventually},
 };
+use shardgate::settings::ConnectionGateway;
 
 fn plain(gateway: &crate::support::Gateway) -> Socket {
     let extra = format!("Authorization: Bearer {}\r\n", sign(&claims(&[SOURCE])));
@@ -88,9 +89,13 @@ fn one_that_answers_pings_stays() {
 
 #[test]
 fn frames_that_are_no_text_and_texts_over_the_limit_end_it() {
-    let gateway = adjusted(2, &[("a", &url(SOURCE))], |settings| {
-        settings.envelope_bytes_max = 1000;
-    });
+    let gateway = Plan::of(&[("a", &url(SOURCE))])
+        .with_tokens()
+        .settings(|settings| {
+            settings.limits.response_bytes_max = 1000;
+            settings.connection_gateway = Some(ConnectionGateway::testing());
+        })
+        .start();
     let mut socket = plain(&gateway);
     assert_eq!(socket.text()["method"], "initialize");
     socket.say(&json!({"jsonrpc": "2.0", "method": "x", "params": {"x": "y".repeat(2000)}}));

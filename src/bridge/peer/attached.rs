@@ -111,6 +111,10 @@ impl Peer {
         self.state(|state| state.attached = Some(attached));
         let greeting = tokio::spawn(self.clone().greet(number, patience, numbers.clone()));
         while let Some(message) = hearing.next().await {
+            if !self.is_attached_as(number) {
+                // What a connection has left behind says nothing to the next one.
+                break;
+            }
             numbers.heard();
             self.hear(message);
         }
@@ -118,6 +122,14 @@ impl Peer {
         self.detach(Some(number));
     }
 
+    fn is_attached_as(&self, number: u64) -> bool {
+        self.state(|state| {
+            let attached = state.attached.as_ref();
+            attached.is_some_and(|one| one.number == number)
+        })
+    }
+
+    /// Counts a message for the server.
     pub(super) fn count_sent(&self) {
         self.state(|state| {
             if let Some(attached) = &state.attached {

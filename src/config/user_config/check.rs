@@ -507,6 +507,31 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_connects_itself_needs_a_source_and_gets_no_headers() {
+        let config = host(&[
+            ("a", r#"{"url":"reverse:mcp:alice:files"}"#),
+            ("b", r#"{"url":"reverse:"}"#),
+            ("c", r#"{"url":"reverse:x","transport":"SSE"}"#),
+            (
+                "d",
+                r#"{"url":"reverse:x","add_headers":{"x":"y"},"remove_headers":["z"]}"#,
+            ),
+        ]);
+        let ignored = "a reverse-connected server gets no headers and no credential: no effect";
+        let path = "virtual_hosts.v.backends";
+        assert_eq!(
+            lines(&config),
+            [
+                format!("error: {path}.b.url: the URL names no source; write reverse:SOURCE"),
+                format!("error: {path}.c.url: the URL's scheme is neither http nor https"),
+                format!("warning: {path}.d.add_headers: {ignored}"),
+                format!("warning: {path}.d.remove_headers: {ignored}"),
+            ]
+        );
+        assert!(config.has_reverse());
+    }
+
+    #[test]
     fn header_faults_are_warnings_and_values_stay_secret() {
         let config = host(&[(
             "b",

@@ -54,11 +54,8 @@ pub(in crate::connection_gateway) async fn admit(
         }),
         Framing::Plain => {
             let wanted = header_values(&bytes[..head.len], SOURCE_HEADER).next();
-            let wanted = match wanted.map(std::str::from_utf8) {
-                None => None,
-                Some(Ok(name)) if is_name(name) => Some(name),
-                Some(_) => return Err(Answer::FORBIDDEN),
-            };
+            let wanted = wanted.map(std::str::from_utf8).transpose();
+            let wanted = wanted.map_err(|_| Answer::FORBIDDEN)?;
             let token = head.authorization.and_then(|at| bearer(at.slice(bytes)));
             let token = token.and_then(|token| std::str::from_utf8(token).ok());
             match node.verify(token.ok_or(Answer::UNAUTHORIZED)?) {
@@ -66,7 +63,8 @@ pub(in crate::connection_gateway) async fn admit(
                 // It may be one of the other kind.
                 Err(TokenFault::Invalid) => {
                     let subject = subject(state, head, bytes, peer).await?;
-                    let name = wanted.ok_or(Answer::FORBIDDEN)?;
+                    let name = wanted.filter(|name| is_name(name));
+                    let name = name.ok_or(Answer::FORBIDDEN)?;
                     Ok(Admitted::Server(claims_of(&subject, name)))
                 }
                 Err(TokenFault::Capability) => Err(Answer::FORBIDDEN),
@@ -110,6 +108,9 @@ fn by_connect_token(mut claims: Claims, wanted: Option<&str>) -> Result<Claims, 
     }
     let is_it = |source: &str| {
         wanted.is_none_or(|wanted| {
+            if wanted.is_empty() {
+                return false;
+            }
             let rest = source.strip_suffix(wanted);
             rest.is_some_and(|rest| rest.is_empty() || rest.ends_with(':'))
         })
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(picked(&two, None), None);
         assert_eq!(picked(&two, Some("git")).as_deref(), Some(two[1]));
         assert_eq!(picked(&two, Some(two[0])).as_deref(), Some(two[0]));
-        for other in ["it", "alice", "mcp:alice:other", "x"] {
+        for other in ["", "it", "alice", "mcp:alice:other", "x"] {
             assert_eq!(picked(&two, Some(other)), None, "{other}");
         }
         assert_eq!(picked(&[], None), None);

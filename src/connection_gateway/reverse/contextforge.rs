@@ -42,7 +42,9 @@ impl<'a> Frame<'a> {
                 .and_then(|[name]| json::text(name?))
                 .filter(|name| is_name(name))
                 .map(Self::Register)
-                .ok_or(NoFrame("the server's name is missing or too long")),
+                .ok_or(NoFrame(
+                    "the server's name is missing, too long or has a colon",
+                )),
             Some("unregister") => Ok(Self::Unregister),
             Some("heartbeat") => Ok(Self::Heartbeat),
             Some("response" | "notification") => payload
@@ -54,9 +56,14 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Whether a text can name a server in its source.
+/// Whether a text can name a server in its source, behind its subject: what is before the last
+/// colon is then always the subject, so nobody can speak in the name of somebody else.
 pub(super) fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
+    !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && !name
+            .chars()
+            .any(|letter| letter.is_control() || letter == ':')
 }
 
 fn begin(out: &mut Vec<u8>, kind: &str, session_id: &str) {
@@ -150,7 +157,13 @@ mod tests {
         ] {
             assert_eq!(Frame::parse(text), wanted, "{text}");
         }
-        for name in ["\"\"", "\"a\\n\"", "1", &format!("\"{}\"", "x".repeat(257))] {
+        for name in [
+            "\"\"",
+            "\"a\\n\"",
+            "\"a:b\"",
+            "1",
+            &format!("\"{}\"", "x".repeat(257)),
+        ] {
             let text = format!(r#"{{"type":"register","server":{{"name":{name}}}}}"#);
             assert!(Frame::parse(&text).is_err(), "{name}");
         }
