@@ -152,8 +152,6 @@ impl Socket {
     fn new(state: Rc<ShardState>, node: Rc<Node>, link: Link) -> Self {
         let cutter = link.deadline().cutter();
         let outbox = Rc::new(Outbox::new(Some(cutter), state.shard.buffers.clone()));
-        // An echo waits for no session.
-        outbox.is_bound.set(node.settings.echoes);
         node.opened(&outbox);
         let receiver = Receiver::new(Role::Server, node.settings.envelope_bytes_max);
         Self {
@@ -259,7 +257,7 @@ impl Socket {
                             self.outbox.push_frame(frame::BINARY, bytes);
                         }
                         Some(Event::Text(text)) => ears.hear(text).await,
-                        Some(Event::Ping(payload)) => self.outbox.push_frame(frame::PONG, payload),
+                        Some(Event::Ping(payload)) => self.outbox.push_pong(payload),
                         Some(Event::Close(code)) => {
                             self.outbox
                                 .close(code.map(|(code, _)| (CloseCode(code), "")));
