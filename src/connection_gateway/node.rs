@@ -180,6 +180,10 @@ impl Node {
 
     /// A connection was opened: it has so long to bind.
     pub(super) fn opened(&self, outbox: &Rc<Outbox>) {
+        if self.settings.echoes {
+            // An echo waits for no session.
+            outbox.is_bound.set(true);
+        }
         let after = millis(self.settings.bind_timeout);
         let due = Due::Bind(Rc::downgrade(outbox));
         self.timers

@@ -114,7 +114,12 @@ impl Outbox {
         }
     }
 
-    /// Queues a frame of any kind but Close, such as the pong to a ping.
+    /// Queues the pong to a ping.
+    pub(super) fn push_pong(&self, payload: &[u8]) {
+        self.push_frame(frame::PONG, payload);
+    }
+
+    /// Queues a frame of any kind but Close.
     pub(super) fn push_frame(&self, opcode: u8, payload: &[u8]) {
         if self.ending.get() == Ending::Open {
             self.append(|out| write_frame(out, opcode, payload, Masking::Plain));
@@ -200,7 +205,6 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::websocket::frame;
 
     #[test]
     fn after_the_end_is_queued_nothing_else_is() {
@@ -214,7 +218,7 @@ mod tests {
         // What is being written stays whole; what waits gives way to the reason.
         assert_eq!(outbox.give_up(&Fault::SlowConsumer), 1);
         outbox.push_envelope(b"{}");
-        outbox.push_frame(frame::PONG, b"");
+        outbox.push_pong(b"");
         outbox.close(None);
         assert_eq!(outbox.written(taken), 2);
         let rest = outbox.take();

@@ -267,10 +267,6 @@ struct Socket {
 
 impl Socket {
     fn new(state: Rc<ShardState>, node: Rc<Node>, link: Link, talk: Talk) -> Self {
-        if node.settings.echoes {
-            // An echo waits for no session.
-            talk.outbox.is_bound.set(true);
-        }
         node.opened(&talk.outbox);
         let bytes_max = match talk.framing {
             Framing::Envelopes => node.settings.envelope_bytes_max,
@@ -386,9 +382,7 @@ impl Socket {
                             self.talk.outbox.push_frame(frame::BINARY, bytes);
                         }
                         Some(Event::Text(text)) => ears.hear(text).await,
-                        Some(Event::Ping(payload)) => {
-                            self.talk.outbox.push_frame(frame::PONG, payload);
-                        }
+                        Some(Event::Ping(payload)) => self.talk.outbox.push_pong(payload),
                         Some(Event::Close(code)) => {
                             self.talk
                                 .outbox
