@@ -209,13 +209,11 @@ fn a_session_that_the_original_deletes_is_not_brought_back() {
     ] {
         original.0.ask(&[b"DEL", Original::key(&key).as_bytes()]);
     }
-    let code = loop {
+    let code = eventually("its client is told", || {
         client.send(json!({"type": "heartbeat", "ts": 1}));
         let message = client.message();
-        if message["type"] == "error" {
-            break message["code"].clone();
-        }
-    };
+        (message["type"] == "error").then(|| message["code"].clone())
+    });
     assert_eq!(code, "connection_gateway.session_owner_expired");
     eventually("no key is left", || {
         keys_with(&mut original.0, session.id())

@@ -55,13 +55,11 @@ fn a_lease_that_cannot_be_renewed_ends_the_session_with_a_word() {
     let node = node_with(redis.port, "node-a", 2, |settings| settings.lease = lease);
     let (mut client, _session) = node.bound("tmb_1");
     redis.kill();
-    let code = loop {
+    let code = eventually("its client is told", || {
         client.send(json!({"type": "heartbeat", "ts": 1}));
         let message = client.message();
-        if message["type"] == "error" {
-            break message["code"].clone();
-        }
-    };
+        (message["type"] == "error").then(|| message["code"].clone())
+    });
     assert_eq!(code, "connection_gateway.session_owner_expired");
     client.ends_with(Some(1008));
     redis.restart();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::{Two, keys_with},
-    stage::{Client, Heard, claims_of, sign, with_body},
+    stage::{Client, Heard, LONG, claims_of, sign, with_body},
     support::eventually,
 };
 
@@ -139,7 +139,11 @@ fn a_thousand_changes_of_metadata_and_no_one_is_lost_to_a_renewal() {
 /// D8 for metadata: a change that was read before the end of a session is not written after it.
 #[test]
 fn a_change_of_metadata_does_not_bring_back_a_session_that_has_ended() {
-    let two = Two::start(1);
+    // It would be alive for longer than this test waits.
+    let two = Two::with(1, |settings| {
+        settings.lease = LONG * 4;
+        settings.session_ttl = LONG * 4;
+    });
     for _ in 0..60 {
         let (client, session) = two.a.bound("tmb_1");
         thread::scope(|scope| {
@@ -147,7 +151,10 @@ fn a_change_of_metadata_does_not_bring_back_a_session_that_has_ended() {
                 let mut caller = two.b.caller();
                 let target = format!("/internal/sessions/{}/metadata", session.id());
                 let ask = with_body("PATCH", &target, &json!({"metadata": {"a": 1}}));
-                while caller.ask(&ask).status == 200 {}
+                let started = Instant::now();
+                while caller.ask(&ask).status == 200 {
+                    assert!(started.elapsed() < LONG, "it was brought back");
+                }
             });
             drop(client);
             patching.join().unwrap();
