@@ -74,6 +74,7 @@ pub fn coarse_unix_s() -> u64 {
 pub(crate) fn tick() -> u64 {
     let now = now_ms();
     LAST.set((now, unix_s()));
+    crate::pace::tick();
     now
 }
 

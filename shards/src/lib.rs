@@ -21,6 +21,7 @@ pub mod heap;
 pub mod listener;
 pub mod mesh;
 pub mod notify;
+mod pace;
 pub mod ring;
 pub mod shard;
 pub mod slots;

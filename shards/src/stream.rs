@@ -29,6 +29,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use crate::{
     deadline::{Deadline, Deadlines},
     driver::{self, DriverKind},
+    pace,
     task::yield_now,
 };
 
@@ -50,6 +51,10 @@ pub struct Stream {
     tcp: TcpStream,
     /// Operations since the last one that had to wait.
     streak: Cell<u32>,
+    /// The last wait for input ended, and nothing was read since.
+    has_been_readable: Cell<bool>,
+    /// Operations go through a ring, but for those that are better done at once.
+    is_ring: bool,
 }
 
 /// An operation of a connection, counted when it did not have to wait.
@@ -73,6 +78,14 @@ impl<F: Future> Future for Counted<'_, F> {
     }
 }
 
+/// Whether an operation that was tried at once is left to the ring.
+fn is_to_be_waited_for(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
 /// A connection on its way to another shard: nothing pending, nothing registered.
 #[derive(Debug)]
 pub struct Parcel {
@@ -86,6 +99,8 @@ impl Stream {
             deadline,
             tcp,
             streak: Cell::new(0),
+            has_been_readable: Cell::new(false),
+            is_ring: driver::current() == DriverKind::IoUring,
         }
     }
 
@@ -135,6 +150,7 @@ impl Stream {
             streak: &self.streak,
         }
         .await;
+        self.has_been_readable.set(true);
     }
 
     /// Lets the shard's other tasks run, after a while without a wait.
@@ -155,6 +171,15 @@ impl Stream {
             if buffer.capacity() - buffer.len() < READ_BYTES_MIN {
                 buffer.reserve(READ_BYTES_MIN.max(buffer.len()));
             }
+            if self.is_ring && self.has_been_readable.replace(false) && pace::is_eager() {
+                match self.receive_now(&mut buffer) {
+                    Err(error) if is_to_be_waited_for(&error) => {}
+                    result => {
+                        self.streak.set(self.streak.get() + 1);
+                        return (result, buffer);
+                    }
+                }
+            }
             let (start, end) = (buffer.len(), buffer.capacity());
             let slice: SliceMut<Vec<u8>> = buffer.slice_mut(start..end);
             let operation = pin!(self.tcp.read(slice));
@@ -174,14 +199,65 @@ impl Stream {
     ) -> impl Future<Output = (io::Result<()>, Vec<u8>)> {
         async move {
             self.give_way().await;
-            let operation = pin!(self.tcp.write_all(buffer));
-            let (result, buffer) = Counted {
+            let (written, length) = match self.send_now(&buffer) {
+                Ok(written) if written == buffer.len() => {
+                    self.streak.set(self.streak.get() + 1);
+                    return (Ok(()), buffer);
+                }
+                Ok(written) => (written, buffer.len()),
+                Err(error) => return (Err(error), buffer),
+            };
+            let operation = pin!(self.tcp.write_all(buffer.slice(written..length)));
+            let (result, slice) = Counted {
                 operation,
                 streak: &self.streak,
             }
             .await;
-            (result.map(|_| ()), buffer)
+            (result.map(|_| ()), slice.into_inner())
         }
+    }
+
+    /// Sends what the kernel takes right now, and says how much that was.
+    fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_ring || !pace::is_eager() {
+            return Ok(0);
+        }
+        // SAFETY: the slice is valid for reads of its length, the descriptor is ours; with
+        // MSG_DONTWAIT nothing waits whatever the descriptor's own mode.
+        let count = unsafe {
+            libc::send(
+                self.tcp.as_raw_fd(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        };
+        match usize::try_from(count) {
+            Ok(count) => Ok(count),
+            Err(_) => match io::Error::last_os_error() {
+                error if is_to_be_waited_for(&error) => Ok(0),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Appends what is there right now to the spare capacity of `buffer`.
+    fn receive_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let spare = buffer.spare_capacity_mut();
+        // SAFETY: the spare capacity is valid for writes of its length, the descriptor is ours;
+        // with MSG_DONTWAIT nothing waits whatever the descriptor's own mode.
+        let count = unsafe {
+            libc::recv(
+                self.tcp.as_raw_fd(),
+                spare.as_mut_ptr().cast(),
+                spare.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        // SAFETY: the kernel has written that many bytes of the spare capacity, and no more.
+        unsafe { buffer.set_len(buffer.len() + count) };
+        Ok(count)
     }
 
     /// The same under the connection's deadline: the other end has `limit` for each 64 KiB, so one
@@ -201,13 +277,22 @@ impl Stream {
                     due = written + PROGRESS_BYTES;
                     self.deadline.arm(limit);
                 }
-                let operation = pin!(self.tcp.write(buffer.slice(written..length)));
-                let (result, slice) = Counted {
-                    operation,
-                    streak: &self.streak,
-                }
-                .await;
-                buffer = slice.into_inner();
+                let result = match self.send_now(&buffer[written..]) {
+                    Ok(0) => {
+                        let operation = pin!(self.tcp.write(buffer.slice(written..length)));
+                        let (result, slice) = Counted {
+                            operation,
+                            streak: &self.streak,
+                        }
+                        .await;
+                        buffer = slice.into_inner();
+                        result
+                    }
+                    result => {
+                        self.streak.set(self.streak.get() + 1);
+                        result
+                    }
+                };
                 match result {
                     Ok(0) => outcome = Err(io::ErrorKind::WriteZero.into()),
                     Ok(count) => written += count,
