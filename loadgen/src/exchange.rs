@@ -1,5 +1,6 @@
-//! Load for a connection gateway (connection-gateway.md 1 to 3 and 7): clients that hold a WebSocket
-//! and answer, callers that request over the internal API and read the answer line by line.
+//! Load for a connection gateway (connection-gateway.md 1 to 3 and 7): clients that hold a
+//! WebSocket and answer, callers that request over the internal API and read the answer line by
+//! line.
 //!
 //! Both sides are of one run, so whether an answer is to its request, whole and in order is known.
 //! Here is what is said on either side, as bytes; `run` has the sockets.

@@ -73,8 +73,8 @@ pub async fn yield_now() {
 }
 
 /// Lets every other ready task run once and the driver take in what is complete, and never waits.
-/// For a task that polls because a sleep would be too coarse. While it does, the shard has no timers
-/// (see [`yield_now`]): it has to wait for something now and then.
+/// For a task that polls because a sleep would be too coarse. While it does, the shard has no
+/// timers (see [`yield_now`]): it has to wait for something now and then.
 pub async fn next_turn() {
     monoio::spawn(async {}).await;
 }

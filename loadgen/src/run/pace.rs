@@ -2,8 +2,8 @@
 //!
 //! The shards' own timers count milliseconds, which is too coarse for a schedule, and polling would
 //! take the core from whatever shares it. So one thread sleeps until the next call of any shard
-//! that waits is due, and rings that shard; one with a core of its own it rings a little before, and
-//! the shard polls from there on (`watch`).
+//! that waits is due, and rings that shard; one with a core of its own it rings a little before,
+//! and the shard polls from there on (`watch`).
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},

@@ -36,7 +36,8 @@ pub struct Report {
     pub slip: Option<Histogram<u64>>,
     /// How late calls started although a caller was free, ns; only with a schedule.
     pub lag: Option<Histogram<u64>>,
-    /// First byte of replies that were event streams, first line of exchanges, ns; from the request.
+    /// First byte of replies that were event streams, first line of exchanges, ns; from the
+    /// request.
     pub first_byte: Option<Histogram<u64>>,
     /// Between the events of GET streams, ns.
     pub stream_gap: Option<Histogram<u64>>,
