@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(narrowed.list_items_max, 7);
         let off = Protocols {
             stateless: false,
-            ..all.clone()
+            ..all
         };
         assert!(!host.narrow(&off).stateless);
         let apart = read(json!({"legacy": {"versions": ["2024-11-05"]}}));

@@ -203,7 +203,6 @@ mod tests {
     fn errors_have_one_form_and_one_of_ours_says_nothing_of_its_cause() {
         for (answer, status, code, message) in [
             (Answer::internal(), 500, "INTERNAL_ERROR", "Internal error"),
-            (Answer::busy(), 503, "INTERNAL_ERROR", "Gateway is busy"),
             (
                 Answer::no_session(),
                 404,

@@ -202,7 +202,9 @@ impl Cluster {
         let text = |number: u64| number.to_string().into_bytes();
         let nonce_ms = nonce.map(|_| text(claims.expires_at.saturating_sub(now).max(1)));
         let record = record::write(session, &self.inbox);
-        let (now, lease) = (text(now), text(self.limits.lease_ms));
+        // Its own: the server of a reverse proxy may be silent for longer than others.
+        let lease = text(session.expires_at().saturating_sub(now).max(1));
+        let now = text(now);
         let budget = text(node.settings.sessions_per_subject_max as u64);
         let sources = text(claims.sources.len() as u64);
         let arguments: [&[u8]; 9] = [
