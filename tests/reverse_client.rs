@@ -48,3 +48,5 @@ mod sse;
 mod stage;
 #[path = "reverse_client/stdio.rs"]
 mod stdio;
+#[path = "reverse_client/whole.rs"]
+mod whole;
