@@ -171,19 +171,26 @@ fn a_heartbeat_from_the_future_is_answered_with_the_gateway_s_own_time() {
     client.ends_with(Some(1008));
 }
 
+/// An array in so many others, itself among them.
+fn nested(depth: usize) -> String {
+    format!("{}{}", "[".repeat(depth), "]".repeat(depth))
+}
+
 #[test]
 fn metadata_that_are_large_or_deep_are_shown_as_they_came_and_replaced_whole() {
     for shards in SHARDS {
         let node = Node::start(shards);
         let (mut client, session) = node.bound("tmb_1");
-        let depth = 100_000;
-        let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let deep = nested(120);
         let features = format!(r#"{{"gateway":{{"features":{deep}}}}}"#);
         let wide = format!(r#"{{"text":"{}"}}"#, "x".repeat(1_000_000));
-        for metadata in [&features, &wide, &format!(r#"{{"deep":{deep}}}"#)] {
-            client.send_text(&format!(
+        let metadata_message = |metadata: &str| {
+            format!(
                 r#"{{"protocol":"connection-gateway.ws.v1","type":"metadata","metadata":{metadata}}}"#
-            ));
+            )
+        };
+        for metadata in [&features, &wide, &format!(r#"{{"deep":{deep}}}"#)] {
+            client.send_text(&metadata_message(metadata));
             client.is_served();
             let shown = node.status(session.id());
             assert_eq!(shown.status, 200);
@@ -200,6 +207,14 @@ fn metadata_that_are_large_or_deep_are_shown_as_they_came_and_replaced_whole() {
         );
         client.send_text(&over);
         client.ends_with(Some(1009));
+        // Deeper than anything is read.
+        let (mut client, _session) = node.bound("tmb_2");
+        client.send_text(&metadata_message(&format!(
+            r#"{{"deep":{}}}"#,
+            nested(100_000)
+        )));
+        assert_eq!(client.error(None), "invalid_message");
+        client.ends_with(Some(1008));
     }
 }
 
@@ -207,13 +222,13 @@ fn metadata_that_are_large_or_deep_are_shown_as_they_came_and_replaced_whole() {
 fn a_bomb_of_metadata_by_a_caller_is_refused_or_kept_and_breaks_nothing() {
     let node = Node::start(2);
     let (mut client, session) = node.bound("tmb_1");
-    let depth = 100_000;
-    let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    let (deep, deeper) = (nested(120), nested(100_000));
     let target = format!("/internal/sessions/{}/metadata", session.id());
     for (body, status) in [
         (format!(r#"{{"metadata":{deep}}}"#), 400),
         (format!(r#"{{"metadata":{{"a":{deep}}}}}"#), 200),
-        (deep, 400),
+        (format!(r#"{{"metadata":{{"a":{deeper}}}}}"#), 400),
+        (deeper, 400),
     ] {
         let mut ask = crate::stage::with_body("PATCH", &target, &Value::Null);
         ask.body = Some(body.into_bytes());
