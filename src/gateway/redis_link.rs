@@ -100,8 +100,8 @@ pub fn redis_client(
 
 /// How long a command of the registry may take: what fails is told to somebody, so not too short.
 const REGISTRY_COMMAND: Duration = Duration::from_secs(2);
-/// Bytes of a reply with what many mailboxes have, and of a command with many answers, at the least:
-/// a reply that is larger is asked for in parts.
+/// Bytes of a reply with what many mailboxes have, and of a command with many answers, at the
+/// least: a reply that is larger is asked for in parts.
 const REGISTRY_FRAME_BYTES: usize = 16 << 20;
 /// The same in envelopes, where those may be very large.
 const REGISTRY_FRAME_ENVELOPES: usize = 8;
