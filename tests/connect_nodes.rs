@@ -7,6 +7,9 @@
     reason = "the helpers of these tests fail the test that calls them"
 )]
 
+#[path = "support/certificates.rs"]
+#[allow(dead_code, unreachable_pub, reason = "a part of it is used")]
+mod certificates;
 #[path = "support/process.rs"]
 #[allow(dead_code, reason = "a part of it is used")]
 mod process;
@@ -36,3 +39,5 @@ mod original;
 mod outage;
 #[path = "connect_nodes/races.rs"]
 mod races;
+#[path = "connect_nodes/secure.rs"]
+mod secure;

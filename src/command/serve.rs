@@ -95,7 +95,7 @@ fn announce(gateway: &Gateway) {
         ));
     }
     if !becomes_ready(gateway) {
-        say("  not ready: the user configuration store cannot be reached yet");
+        say("  not ready: the user configurations or the Redis of the nodes cannot be reached yet");
     }
 }
 

@@ -111,7 +111,13 @@ pub(super) fn node(
         Some(redis) => {
             let tls = prepared.registry_tls.clone();
             let block = Duration::from_millis(registry::block_ms(wanted));
-            let clients = registry_clients(redis, tls, shard, resolver, block);
+            let clients = registry_clients(
+                redis,
+                tls,
+                shard,
+                resolver,
+                (block, wanted.envelope_bytes_max),
+            );
             let name = (&*common.node_id, &*common.process, shard.id);
             let numbers = common.numbers[place].clone();
             Registry::Redis(Rc::new(Cluster::new(clients, wanted, name, numbers)))

@@ -100,25 +100,30 @@ pub fn redis_client(
 
 /// How long a command of the registry may take: what fails is told to somebody, so not too short.
 const REGISTRY_COMMAND: Duration = Duration::from_secs(2);
-/// Bytes of a reply with what many mailboxes have, and of a command with many answers.
-const REGISTRY_FRAME_BYTES: usize = 64 << 20;
+/// Bytes of a reply with what many mailboxes have, and of a command with many answers, at the
+/// least: a reply that is larger is asked for in parts.
+const REGISTRY_FRAME_BYTES: usize = 16 << 20;
+/// The same in envelopes, where those may be very large.
+const REGISTRY_FRAME_ENVELOPES: usize = 8;
 /// Items of such a reply.
 const REGISTRY_ITEMS: usize = 1 << 20;
 
 /// A shard's two clients of the Redis that nodes share: for commands, and for reads that wait for
-/// `block`.
+/// `block`; envelopes have so many bytes at the most.
 pub(super) fn registry_clients(
     redis: &Redis,
     tls: Option<Arc<rustls::ClientConfig>>,
     shard: &Shard<Forwarded, ToShard>,
     resolver: &Rc<Resolver>,
-    block: Duration,
+    (block, envelope_bytes_max): (Duration, usize),
 ) -> (RedisClient, RedisClient) {
     let options = RedisOptions {
         command_timeout: REGISTRY_COMMAND,
         tracking: Tracking::Unavailable,
         limits: RespLimits {
-            frame_bytes_max: REGISTRY_FRAME_BYTES,
+            frame_bytes_max: envelope_bytes_max
+                .saturating_mul(REGISTRY_FRAME_ENVELOPES)
+                .max(REGISTRY_FRAME_BYTES),
             items_max: REGISTRY_ITEMS,
             ..RespLimits::default()
         },

@@ -1,5 +1,7 @@
 //! What works on one node works when the caller asks another one.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::{
@@ -261,6 +263,30 @@ fn a_caller_that_leaves_is_told_to_the_client_on_the_other_node() {
     client.envelope();
     client.send_envelope(session.envelope("response", "r", json!(1)));
     assert_eq!(lines(&mut caller).len(), 1);
+}
+
+/// Whatever the settings are, what others know of a session lasts as long as its lease.
+#[test]
+fn keys_live_for_a_lease_that_is_longer_than_their_time() {
+    let (short, long) = (Duration::from_secs(20), Duration::from_secs(600));
+    let two = Two::with(1, |settings| {
+        settings.session_ttl = short;
+        settings.lease = long;
+    });
+    let (_client, session) = two.a.bound("tmb_1");
+    assert_eq!(two.b.patch(session.id(), &json!({"a": 1})).status, 200);
+    let mut admin = two.redis.admin();
+    for key in [
+        format!("sessions:by-id:{}", session.id()),
+        "sessions:by-subject:tmb_1".to_owned(),
+        "sessions:by-source:debug:tmbId:tmb_1".to_owned(),
+        "sessions:source-owner:debug:tmbId:tmb_1".to_owned(),
+    ] {
+        let left = admin.ask(&[b"PTTL", format!("{PREFIX}{key}").as_bytes()]);
+        let left = String::from_utf8(left).unwrap();
+        let left: u64 = left.strip_prefix(':').unwrap().parse().unwrap();
+        assert!(u128::from(left) > long.as_millis() / 2, "{key}: {left}");
+    }
 }
 
 /// A node that ends says so to callers on others.

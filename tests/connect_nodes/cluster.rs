@@ -1,15 +1,20 @@
 //! A Redis of the test's own and nodes that share it.
 
+use std::{net::SocketAddr, time::Duration};
+
 use serde_json::Value;
 use shardgate::settings::{ConnectionGateway, Redis, RedisConnection};
 
 use crate::{
-    redis::{Admin, Server},
+    process::{Folder, Process},
+    redis::{Admin, Server, free_port},
     stage::Node,
 };
 
 /// Shards of nodes: a session's shard here is seldom its caller's shard there.
 pub(crate) const SHARDS: [usize; 2] = [1, 3];
+/// The lease of sessions of a [`process`].
+pub(crate) const LEASE: Duration = Duration::from_secs(3);
 /// What all keys begin with.
 pub(crate) const PREFIX: &str = "fastgpt-plugin:connection-gateway:";
 
@@ -43,6 +48,41 @@ fn at(port: u16) -> Redis {
         password: None,
         database: 0,
     }
+}
+
+/// A node that is a process, with more variables.
+pub(crate) fn process(
+    home: &Folder,
+    redis_url: &str,
+    name: &str,
+    more: &[(&str, &str)],
+) -> (Process, Node) {
+    let (http, websocket) = (free_port(), free_port());
+    let lease = LEASE.as_millis().to_string();
+    let ports = [http.to_string(), websocket.to_string()];
+    let mut variables = vec![
+        ("REDIS_URL", redis_url),
+        ("CONNECTION_GATEWAY_HOST", "127.0.0.1"),
+        ("CONNECTION_GATEWAY_PORT", &ports[0]),
+        ("CONNECTION_GATEWAY_WS_PORT", &ports[1]),
+        ("CONNECTION_GATEWAY_NODE_ID", name),
+        ("CONNECTION_GATEWAY_OWNER_LEASE_TTL_MS", &lease),
+        ("JWT_SECRET", "secret"),
+        ("AUTH_TOKEN", "token"),
+    ];
+    variables.extend(more);
+    let arguments = [
+        "connect",
+        "--shards",
+        "2",
+        "--no-pin",
+        "--admin-address",
+        "none",
+    ];
+    let process = Process::start_with(home, &variables, &arguments);
+    process.printed("connection gateway on ws://");
+    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    (process, Node::at(at(http), at(websocket)))
 }
 
 /// A Redis and two nodes, `node-a` and `node-b`.

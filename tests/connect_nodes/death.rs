@@ -1,54 +1,23 @@
 //! A node that dies without a word.
 
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::{
-    cluster::node_with,
+    cluster::{self, LEASE, node_with},
     process::{Folder, Process},
-    redis::{Server, free_port},
+    redis::Server,
     stage::{Node, Session, chunk, end, lines, next_line, token_of},
     support::eventually,
 };
 
-const LEASE: Duration = Duration::from_secs(3);
 /// What a busy machine may add.
 const SLACK: Duration = Duration::from_secs(2);
 
 /// A node that is a process.
 fn process(home: &Folder, redis: u16, name: &str) -> (Process, Node) {
-    let (http, websocket) = (free_port(), free_port());
-    let (redis, lease) = (
-        format!("redis://127.0.0.1:{redis}"),
-        LEASE.as_millis().to_string(),
-    );
-    let ports = [http.to_string(), websocket.to_string()];
-    let variables = [
-        ("REDIS_URL", redis.as_str()),
-        ("CONNECTION_GATEWAY_HOST", "127.0.0.1"),
-        ("CONNECTION_GATEWAY_PORT", &ports[0]),
-        ("CONNECTION_GATEWAY_WS_PORT", &ports[1]),
-        ("CONNECTION_GATEWAY_NODE_ID", name),
-        ("CONNECTION_GATEWAY_OWNER_LEASE_TTL_MS", &lease),
-        ("JWT_SECRET", "secret"),
-        ("AUTH_TOKEN", "token"),
-    ];
-    let arguments = [
-        "connect",
-        "--shards",
-        "2",
-        "--no-pin",
-        "--admin-address",
-        "none",
-    ];
-    let process = Process::start_with(home, &variables, &arguments);
-    process.printed("connection gateway on ws://");
-    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    (process, Node::at(at(http), at(websocket)))
+    cluster::process(home, &format!("redis://127.0.0.1:{redis}"), name, &[])
 }
 
 #[test]

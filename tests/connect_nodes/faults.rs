@@ -15,7 +15,7 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    cluster::node_with,
+    cluster::{PREFIX, node_with},
     redis::Server,
     stage::{Client, Heard, Node, Session, chunk, end, lines},
     support::{Effect, Fault, FaultProxy, eventually},
@@ -176,12 +176,61 @@ fn a_publication_whose_fate_is_unknown_is_told_and_not_repeated() {
     client.is_served();
 }
 
+/// What waits in all mailboxes together may be more than a shard takes as one reply.
+#[test]
+fn mailboxes_that_are_full_at_once_are_read_all_the_same() {
+    // 15 MB each, and a reply has 16 MiB: two are more than one reply.
+    let sessions = if is_long() { 8 } else { 3 };
+    let redis = Server::start(&[]);
+    let node = node_with(redis.port, "node-a", 1, |settings| {
+        settings.slow_consumer_time = Duration::from_secs(600);
+    });
+    let bound: Vec<_> = (0..sessions)
+        .map(|number| node.bound(&format!("tmb_{number}")))
+        .collect();
+    // At one moment, as no number of publications would be.
+    let fill = r"
+        local data = string.rep('x', 950000)
+        for key, template in ipairs(ARGV) do
+          for number = 1, 16 do
+            local text = string.gsub(string.gsub(template, 'DATA', data), 'NUMBER', tostring(number))
+            redis.call('XADD', KEYS[key], '*', 'envelope', text)
+          end
+        end
+        return 'done'";
+    let key = |session: &Session| format!("{PREFIX}mailbox:{}", session.id());
+    let keys: Vec<String> = bound.iter().map(|(_, session)| key(session)).collect();
+    let templates: Vec<String> = bound
+        .iter()
+        .map(|(_, session)| {
+            session
+                .envelope("event", "NUMBER", json!("DATA"))
+                .to_string()
+        })
+        .collect();
+    let count = sessions.to_string();
+    let mut command: Vec<&[u8]> = vec![b"EVAL", fill.as_bytes(), count.as_bytes()];
+    command.extend(keys.iter().chain(&templates).map(String::as_bytes));
+    assert_eq!(redis.admin().ask(&command), b"done");
+    thread::scope(|scope| {
+        for (mut client, _) in bound {
+            scope.spawn(move || {
+                for number in 1..=16 {
+                    assert_eq!(client.envelope()["requestId"], number.to_string());
+                }
+                client.is_served();
+            });
+        }
+    });
+}
+
+fn is_long() -> bool {
+    std::env::var_os("SHARDGATE_TEST_LONG").is_some()
+}
+
 #[test]
 fn cut_connections_lose_and_repeat_nothing() {
-    let count = match std::env::var_os("SHARDGATE_TEST_LONG") {
-        Some(_) => 10_000,
-        None => 1_000,
-    };
+    let count = if is_long() { 10_000 } else { 1_000 };
     let redis = Server::start(&[]);
     let proxies =
         [(); 2].map(|()| FaultProxy::start(SocketAddr::from(([127, 0, 0, 1], redis.port))));

@@ -36,7 +36,12 @@ pub(in crate::connection_gateway) use self::{calls::Call, claims::Afterwards, sh
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use self::{calls::Calls, entry::EntryId, reader::Streams, replies::Outgoing};
-use super::super::{fault::Fault, node::Node, numbers::GatewayNumbers};
+use super::super::{
+    fault::Fault,
+    node::Node,
+    numbers::GatewayNumbers,
+    session::{Now, Session},
+};
 use crate::{
     connection_gateway::node::millis,
     log,
@@ -49,6 +54,7 @@ use crate::{
 #[derive(Debug)]
 struct Limits {
     session_ttl: Box<[u8]>,
+    session_ttl_ms: u64,
     lease_ms: u64,
     mailbox_max: Box<[u8]>,
     /// Entries that the client has been sent and that are not yet deleted.
@@ -96,6 +102,7 @@ impl Cluster {
             process: process.into(),
             limits: Limits {
                 session_ttl: number(millis(settings.session_ttl)),
+                session_ttl_ms: millis(settings.session_ttl),
                 lease_ms: millis(settings.lease),
                 mailbox_max: number(settings.mailbox_messages_max as u64),
                 taken_max: (settings.mailbox_messages_max / 4).clamp(1, 64),
@@ -191,6 +198,15 @@ return id
                 .run(&cluster.client, &[inbox.as_bytes()], &arguments)
                 .await;
         });
+    }
+
+    /// How long a session's lease has left, and how long its record is kept: never less than that,
+    /// whatever the settings and the session's own lease are. Both in ms, as commands want them.
+    fn times(&self, session: &Session, now: Now) -> (Vec<u8>, Vec<u8>) {
+        let left = session.expires_at().saturating_sub(now.unix_ms).max(1);
+        let kept = left.max(self.limits.session_ttl_ms);
+        let text = |number: u64| number.to_string().into_bytes();
+        (text(left), text(kept))
     }
 
     /// Runs a script that is on somebody's way, and says how long Redis took.

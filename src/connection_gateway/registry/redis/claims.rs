@@ -198,12 +198,12 @@ impl Cluster {
         let nonce = nonce.filter(|_| node.settings.single_use_tokens);
         names.extend(nonce.map(|nonce| keys::nonce(nonce)));
         let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
-        let now = Now::read().unix_ms;
+        let now = Now::read();
+        let (lease, kept) = self.times(session, now);
+        let now = now.unix_ms;
         let text = |number: u64| number.to_string().into_bytes();
         let nonce_ms = nonce.map(|_| text(claims.expires_at.saturating_sub(now).max(1)));
         let record = record::write(session, &self.inbox);
-        // Its own: the server of a reverse proxy may be silent for longer than others.
-        let lease = text(session.expires_at().saturating_sub(now).max(1));
         let now = text(now);
         let budget = text(node.settings.sessions_per_subject_max as u64);
         let sources = text(claims.sources.len() as u64);
@@ -212,7 +212,7 @@ impl Cluster {
             &record,
             &now,
             &lease,
-            &self.limits.session_ttl,
+            &kept,
             &budget,
             &sources,
             nonce_ms.as_deref().unwrap_or_default(),

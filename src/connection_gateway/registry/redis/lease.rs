@@ -125,15 +125,14 @@ impl Cluster {
         let fence = record::fence(session, &self.inbox, Status::Connected);
         let head = record::head(session.expires_at(), session.last_seen());
         let at = HEAD_BYTES.to_string();
-        let lease = session.expires_at().saturating_sub(now.unix_ms).max(1);
-        let lease = lease.to_string();
+        let (lease, kept) = self.times(session, now);
         let arguments: [&[u8]; 6] = [
             fence.as_bytes(),
             at.as_bytes(),
             head.as_bytes(),
             session.id.as_str().as_bytes(),
-            &self.limits.session_ttl,
-            lease.as_bytes(),
+            &kept,
+            &lease,
         ];
         let outcome = match self.timed(&RENEW, &names, &arguments).await {
             Ok(Reply::Integer(_)) => Outcome::Renewed,

@@ -23,7 +23,8 @@ static SWAP: Script = Script::new(
 --   is told. Nothing when the record is gone, the record when it is another one.
 local raw = redis.call('GET', KEYS[1])
 if raw ~= ARGV[1] then return raw end
-redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+redis.call('SET', KEYS[1], ARGV[2], 'PX',
+  math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])))
 if not KEYS[2] then return {''} end
 local id = redis.call('XADD', KEYS[2], '*', unpack(ARGV, 4))
 redis.call('PEXPIRE', KEYS[2], ARGV[3])

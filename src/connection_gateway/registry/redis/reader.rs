@@ -32,8 +32,9 @@ use crate::{
 
 /// Entries of one stream in one read.
 const ENTRIES_MAX: &[u8] = b"16";
-/// Streams in one read, with one entry each, after a reply that was too large.
-const NARROW: usize = 8;
+/// Streams in one read, with one entry each, after a reply that was too large, until there is
+/// nothing more.
+const NARROW: usize = 4;
 /// Before reading again when Redis is away.
 const AWAY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -164,23 +165,24 @@ pub(super) async fn run(cluster: Rc<Cluster>, state: Weak<ShardState>, node: Wea
         drop((state, node));
         let width = if is_narrow { NARROW } else { all.len() };
         let mut outcome = Ok(());
+        let mut count = 0;
         for streams in all.chunks(width) {
-            outcome = cluster
+            let read = cluster
                 .read(streams, is_narrow, (&weak_state, &weak_node))
                 .await;
+            outcome = read.map(|taken| count += taken);
             if outcome.is_err() {
                 break;
             }
         }
         match outcome {
-            Ok(()) => is_narrow = false,
+            Ok(()) => is_narrow = is_narrow && count > 0,
             Err(fault) => {
                 let end = cluster.reading.last_end();
-                is_narrow = fault == RedisFault::Lost
+                // And stays so while the next connection is made.
+                is_narrow |= fault == RedisFault::Lost
                     && matches!(end, Some(ConnectionEnd::Protocol(fault)) if is_size(fault));
-                if !is_narrow {
-                    shards::sleep(AWAY_PAUSE).await;
-                }
+                shards::sleep(AWAY_PAUSE).await;
             }
         }
     }
@@ -191,12 +193,13 @@ fn is_size(fault: RespFault) -> bool {
 }
 
 impl Cluster {
+    /// Reads once; how many entries there were.
     async fn read(
         self: &Rc<Self>,
         wanted: &[(Rc<str>, EntryId, Owner)],
         is_narrow: bool,
         (state, node): (&Weak<ShardState>, &Weak<Node>),
-    ) -> Result<(), RedisFault> {
+    ) -> Result<usize, RedisFault> {
         let ids: Vec<Vec<u8>> = wanted.iter().map(|(_, id, _)| id.to_bytes()).collect();
         let mut command: Vec<&[u8]> = Vec::with_capacity(6 + 2 * wanted.len());
         if is_narrow {
@@ -209,20 +212,22 @@ impl Cluster {
         command.extend(ids.iter().map(Vec::as_slice));
         let reply = self.reading.command(&command).await?;
         let (Some(state), Some(node)) = (state.upgrade(), node.upgrade()) else {
-            return Ok(());
+            return Ok(0);
         };
+        let mut count = 0;
         for (key, entries) in streams(reply) {
             let found = wanted.iter().find(|(name, ..)| name.as_bytes() == key);
             let Some((_, _, owner)) = found else {
                 continue;
             };
             for entry in entries {
+                count += 1;
                 if self.streams.advance(owner, entry.id) {
                     self.take((&state, &node), owner, &entry);
                 }
             }
         }
-        Ok(())
+        Ok(count)
     }
 
     fn take(
