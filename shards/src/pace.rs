@@ -2,7 +2,7 @@
 //!
 //! A system call of its own has a small operation done at once, where the ring takes two more turns
 //! of the runtime: that is what a call waits for when little is going on. When much is, the ring
-//! takes many operations in one system call, and whoever is at the other end is woken once for many.
+//! takes many operations in one system call, and the other end is woken once for many.
 
 use std::cell::Cell;
 
