@@ -1,5 +1,5 @@
 //! Backends that do not speak Streamable HTTP: child processes (stdio), HTTP+SSE servers, and
-//! servers that have connected to us ([`line`]).
+//! servers that have connected to us ([`mod@line`]).
 //!
 //! Shards speak one transport. The bridge is a thread with a runtime of its own that listens on a
 //! loopback port and speaks that transport to them; behind it are the others. It starts when the
