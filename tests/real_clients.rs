@@ -12,6 +12,9 @@
 mod nginx;
 #[path = "support/peers.rs"]
 mod peers;
+#[path = "support/process.rs"]
+#[allow(dead_code, reason = "one test here uses a part of it")]
+mod process;
 #[path = "support/support.rs"]
 mod support;
 
@@ -25,6 +28,8 @@ mod counters;
 mod eras;
 #[path = "real_clients/faults.rs"]
 mod faults;
+#[path = "real_clients/reverse.rs"]
+mod reverse;
 #[path = "real_clients/rmcp_client.rs"]
 mod rmcp_client;
 #[path = "real_clients/servers.rs"]
