@@ -41,3 +41,5 @@ mod outage;
 mod races;
 #[path = "connect_nodes/secure.rs"]
 mod secure;
+#[path = "connect_nodes/slots.rs"]
+mod slots;

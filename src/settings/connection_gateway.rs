@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// The variables with their defaults as texts; those without one have another rule.
-pub const CONNECTION_GATEWAY_VARIABLES: [(&str, Option<&str>); 22] = [
+pub const CONNECTION_GATEWAY_VARIABLES: [(&str, Option<&str>); 23] = [
     ("NODE_ENV", Some("development")),
     ("AUTH_TOKEN", None),
     ("JWT_SECRET", None),
@@ -40,6 +40,7 @@ pub const CONNECTION_GATEWAY_VARIABLES: [(&str, Option<&str>); 22] = [
     ("CONNECTION_GATEWAY_SLOW_CONSUMER_MS", Some("10000")),
     ("CONNECTION_GATEWAY_REQUIRE_CAPABILITY", Some("false")),
     ("CONNECTION_GATEWAY_SINGLE_USE_TOKENS", Some("false")),
+    ("CONNECTION_GATEWAY_REDIS_HASH_TAG", Some("false")),
 ];
 
 /// Key of tokens when none is said; never in production.
@@ -70,6 +71,8 @@ pub struct ConnectionGateway {
     pub jwt_secret: Secret,
     /// Redis that several nodes share; without one the node is alone.
     pub redis: Option<Redis>,
+    /// Names in Redis have a hash tag, for a Redis Cluster: not those of the original then.
+    pub hash_tag: bool,
     /// Time of a streamed request whose caller says none.
     pub session_ttl: Duration,
     /// A session nobody hears of ends after this time.
@@ -189,6 +192,7 @@ impl<'a> Reader<'a> {
             auth_token,
             jwt_secret,
             redis,
+            hash_tag: self.switch("CONNECTION_GATEWAY_REDIS_HASH_TAG"),
             session_ttl: self.time("CONNECTION_GATEWAY_SESSION_TTL_MS"),
             lease: self.time("CONNECTION_GATEWAY_OWNER_LEASE_TTL_MS"),
             mailbox_messages_max: self.count("CONNECTION_GATEWAY_MAILBOX_MAXLEN"),

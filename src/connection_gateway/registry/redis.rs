@@ -35,7 +35,7 @@ pub(in crate::connection_gateway) use self::{calls::Call, claims::Afterwards, sh
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
-use self::{calls::Calls, entry::EntryId, reader::Streams, replies::Outgoing};
+use self::{calls::Calls, entry::EntryId, keys::Keys, reader::Streams, replies::Outgoing};
 use super::super::{
     fault::Fault,
     node::Node,
@@ -66,6 +66,7 @@ struct Limits {
 pub struct Cluster {
     client: RedisClient,
     reading: RedisClient,
+    keys: Keys,
     /// Name of the stream that others write to.
     inbox: Rc<str>,
     /// This process's own part of it.
@@ -95,10 +96,12 @@ impl Cluster {
         numbers: Arc<GatewayNumbers>,
     ) -> Self {
         let number = |number: u64| number.to_string().into_bytes().into_boxed_slice();
+        let keys = Keys::new(settings.hash_tag);
         Self {
             client,
             reading,
-            inbox: keys::inbox(node_id, process, shard).into(),
+            inbox: keys.inbox(node_id, process, shard).into(),
+            keys,
             process: process.into(),
             limits: Limits {
                 session_ttl: number(millis(settings.session_ttl)),

@@ -15,7 +15,6 @@ use shards::{buffer::BufferPool, deadline::now_ms};
 use super::{
     Cluster, away,
     entry::{Entry, EntryId, Place, place},
-    keys,
     record::Record,
     script::{Script, with_state},
 };
@@ -247,7 +246,7 @@ impl Cluster {
             .borrow_mut()
             .insert(number, call.clone());
         if call.inbox.is_empty() {
-            let key = keys::reply_mailbox(id.as_str(), request_id);
+            let key = self.keys.reply_mailbox(id.as_str(), request_id);
             self.streams.add_replies(number, key);
         }
         let due = Due::Call(Rc::downgrade(&call));
@@ -272,10 +271,11 @@ impl Cluster {
         call: Option<&Call>,
     ) -> Result<MessageId, Fault> {
         let names = [
-            keys::session(id.as_str()),
-            keys::mailbox(id.as_str()),
+            self.keys.session(id.as_str()),
+            self.keys.mailbox(id.as_str()),
             self.inbox.to_string(),
-            keys::reply_mailbox(id.as_str(), request_id.unwrap_or_default()),
+            self.keys
+                .reply_mailbox(id.as_str(), request_id.unwrap_or_default()),
         ];
         let names = names.each_ref().map(String::as_bytes);
         let read = self.streams.inbox_read();
@@ -507,7 +507,7 @@ impl Cluster {
     }
 
     async fn look(&self, id: SessionId) -> Result<(u64, bool), RedisFault> {
-        let key = keys::session(id.as_str());
+        let key = self.keys.session(id.as_str());
         match self.timed(&LOOK, &[key.as_bytes()], &[]).await? {
             Reply::Array(found) => match <[Reply; 2]>::try_from(found) {
                 Ok([Reply::Integer(expires_at), Reply::Bulk(status)]) => Ok((

@@ -6,7 +6,8 @@ use std::{rc::Rc, time::Duration};
 use shards::{deadline::now_ms, notify::Event};
 
 use super::{
-    Cluster, away, keys,
+    Cluster, away,
+    keys::Keys,
     record::{self, HEAD_BYTES, Record},
     script::{Script, is_unknown, with_state},
 };
@@ -126,10 +127,10 @@ pub(in crate::connection_gateway) enum Afterwards {
 }
 
 /// By-source and source-owner of each source.
-fn source_keys<'a>(sources: impl IntoIterator<Item = &'a Box<str>>) -> Vec<String> {
+fn source_keys<'a>(keys: Keys, sources: impl IntoIterator<Item = &'a Box<str>>) -> Vec<String> {
     sources
         .into_iter()
-        .flat_map(|source| [keys::source(source), keys::source_owner(source)])
+        .flat_map(|source| [keys.source(source), keys.source_owner(source)])
         .collect()
 }
 
@@ -141,7 +142,8 @@ impl Cluster {
         session: &Rc<Session>,
     ) -> Result<(), Fault> {
         // Before the script, whose entry in the inbox has the reader begin anew.
-        self.streams.add_mailbox(session);
+        let mailbox = self.keys.mailbox(session.id.as_str());
+        self.streams.add_mailbox(session, mailbox);
         let outcome = self.claim((state, node), session).await;
         if outcome.is_err() {
             self.streams.remove_mailbox(session.id);
@@ -189,14 +191,14 @@ impl Cluster {
     async fn try_claim(&self, node: &Node, session: &Session) -> Result<Claimed, RedisFault> {
         let claims = &session.claims;
         let mut names = vec![
-            keys::session(session.id.as_str()),
-            keys::subject(&claims.subject),
+            self.keys.session(session.id.as_str()),
+            self.keys.subject(&claims.subject),
             self.inbox.to_string(),
         ];
-        names.extend(source_keys(&claims.sources));
+        names.extend(source_keys(self.keys, &claims.sources));
         let nonce = claims.nonce.as_ref();
         let nonce = nonce.filter(|_| node.settings.single_use_tokens);
-        names.extend(nonce.map(|nonce| keys::nonce(nonce)));
+        names.extend(nonce.map(|nonce| self.keys.nonce(nonce)));
         let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
         let now = Now::read();
         let (lease, kept) = self.times(session, now);
@@ -216,7 +218,7 @@ impl Cluster {
             &budget,
             &sources,
             nonce_ms.as_deref().unwrap_or_default(),
-            keys::SESSIONS.as_bytes(),
+            self.keys.sessions().as_bytes(),
         ];
         let Reply::Array(answer) = self.timed(&BIND, &names, &arguments).await? else {
             return Err(RedisFault::Unexpected);
@@ -286,15 +288,15 @@ impl Cluster {
     async fn close(&self, session: &Session) -> Result<(), RedisFault> {
         let claims = &session.claims;
         let mut names = vec![
-            keys::session(session.id.as_str()),
-            keys::subject(&claims.subject),
-            keys::mailbox(session.id.as_str()),
+            self.keys.session(session.id.as_str()),
+            self.keys.subject(&claims.subject),
+            self.keys.mailbox(session.id.as_str()),
         ];
         names.extend(
             claims
                 .sources
                 .iter()
-                .map(|source| keys::source_owner(source)),
+                .map(|source| self.keys.source_owner(source)),
         );
         let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
         let fence = |status| record::fence(session, &self.inbox, status);
@@ -313,11 +315,11 @@ impl Cluster {
         inbox: Option<&str>,
     ) -> Result<(), RedisFault> {
         let mut names = vec![
-            keys::session(id.as_str()),
-            keys::subject(subject),
-            keys::mailbox(id.as_str()),
+            self.keys.session(id.as_str()),
+            self.keys.subject(subject),
+            self.keys.mailbox(id.as_str()),
         ];
-        names.extend(source_keys(sources));
+        names.extend(source_keys(self.keys, sources));
         names.extend(inbox.map(str::to_owned));
         let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
         let count = sources.len().to_string();

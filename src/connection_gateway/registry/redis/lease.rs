@@ -6,7 +6,7 @@ use std::rc::Rc;
 use shards::deadline::now_ms;
 
 use super::{
-    Cluster, keys,
+    Cluster,
     metadata::Swapped,
     record::{self, HEAD_BYTES, Record},
     script::Script,
@@ -115,11 +115,11 @@ impl Cluster {
         let now = Now::read();
         let claims = &session.claims;
         let mut names = vec![
-            keys::session(session.id.as_str()),
-            keys::subject(&claims.subject),
+            self.keys.session(session.id.as_str()),
+            self.keys.subject(&claims.subject),
         ];
         for source in &claims.sources {
-            names.extend([keys::source(source), keys::source_owner(source)]);
+            names.extend([self.keys.source(source), self.keys.source_owner(source)]);
         }
         let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
         let fence = record::fence(session, &self.inbox, Status::Connected);

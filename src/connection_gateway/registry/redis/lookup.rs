@@ -1,7 +1,7 @@
 //! Sessions of other nodes, as callers see them (contract 3.5).
 
 use super::{
-    Cluster, away, keys,
+    Cluster, away,
     record::Record,
     script::{Script, with_state},
 };
@@ -58,7 +58,10 @@ impl Cluster {
         node: &Node,
         id: SessionId,
     ) -> Result<Option<Seen>, Fault> {
-        let (record, mailbox) = (keys::session(id.as_str()), keys::mailbox(id.as_str()));
+        let (record, mailbox) = (
+            self.keys.session(id.as_str()),
+            self.keys.mailbox(id.as_str()),
+        );
         let names = [record.as_bytes(), mailbox.as_bytes()];
         seen(node, self.timed(&VIEW, &names, &[]).await)
     }
@@ -70,8 +73,9 @@ impl Cluster {
         source: &str,
     ) -> Result<Option<Seen>, Fault> {
         let now = Now::read().unix_ms.to_string();
-        let arguments = [now.as_str(), keys::SESSIONS, keys::MAILBOXES].map(str::as_bytes);
-        let key = keys::source(source);
+        let arguments =
+            [now.as_str(), self.keys.sessions(), self.keys.mailboxes()].map(str::as_bytes);
+        let key = self.keys.source(source);
         seen(node, self.timed(&FIND, &[key.as_bytes()], &arguments).await)
     }
 }

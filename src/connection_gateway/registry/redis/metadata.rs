@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::{Cluster, away, entry::EntryId, keys, record::Record, script::Script};
+use super::{Cluster, away, entry::EntryId, record::Record, script::Script};
 use crate::{
     connection_gateway::{
         fault::Fault,
@@ -45,7 +45,7 @@ pub(super) enum Swapped {
 impl Cluster {
     /// The record of a session.
     pub(super) async fn record(&self, id: SessionId) -> Result<Option<String>, RedisFault> {
-        let key = keys::session(id.as_str());
+        let key = self.keys.session(id.as_str());
         let raw = self.client.get(key.as_bytes()).await?;
         Ok(raw.and_then(|raw| String::from_utf8(raw).ok()))
     }
@@ -58,7 +58,7 @@ impl Cluster {
         new: &[u8],
         told: Option<(&str, &[&[u8]])>,
     ) -> Result<Swapped, RedisFault> {
-        let key = keys::session(id.as_str());
+        let key = self.keys.session(id.as_str());
         let mut names = vec![key.as_bytes()];
         let mut arguments: Vec<&[u8]> = vec![old, new, &self.limits.session_ttl];
         if let Some((inbox, fields)) = told {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Cluster, keys, script::Script};
+use super::{Cluster, script::Script};
 use crate::{connection_gateway::node::Node, log, redis::Reply};
 
 static HOLD: Script = Script::new(
@@ -33,7 +33,7 @@ pub(super) async fn hold(cluster: Rc<Cluster>, node: Weak<Node>) {
     let (mut other, mut is_told) = (None, false);
     let mut met = 0;
     while let Some(node) = node.upgrade() {
-        let key = keys::node(&node.node_id);
+        let key = cluster.keys.node(&node.node_id);
         let process = cluster.process.as_bytes();
         let client = &cluster.client;
         if node.is_draining() {

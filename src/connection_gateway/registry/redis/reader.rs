@@ -17,7 +17,6 @@ use hashbrown::HashMap;
 use super::{
     Cluster,
     entry::{Entry, EntryId, Letter, streams},
-    keys,
 };
 use crate::{
     connection_gateway::{
@@ -73,9 +72,9 @@ impl Streams {
         self.inbox.get()
     }
 
-    pub(super) fn add_mailbox(&self, session: &Rc<Session>) {
+    pub(super) fn add_mailbox(&self, session: &Rc<Session>, key: String) {
         let position = Position {
-            key: keys::mailbox(session.id.as_str()).into(),
+            key: key.into(),
             read: EntryId::default(),
         };
         let mailbox = Mailbox {
@@ -290,7 +289,7 @@ mod tests {
         let session = Rc::new(session_of(claims(), None, NOW));
         let owner = Owner::Mailbox(session.clone());
         assert!(!streams.advance(&owner, EntryId(5, 0)));
-        streams.add_mailbox(&session);
+        streams.add_mailbox(&session, "mailbox".to_owned());
         assert!(streams.advance(&owner, EntryId(5, 0)));
         assert!(!streams.advance(&owner, EntryId(5, 0)));
         assert!(streams.advance(&owner, EntryId(5, 1)));

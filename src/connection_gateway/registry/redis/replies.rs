@@ -17,7 +17,6 @@ use shards::{deadline::now_ms, notify::Notify};
 use super::{
     Cluster,
     entry::{Entry, EntryId, Post, Wanted},
-    keys,
     script::{Script, is_unknown},
     shared::{Answers, Caller, Shared},
 };
@@ -427,14 +426,14 @@ impl Cluster {
                 }
                 To::ReplyMailbox => {
                     let id = answer.session.id;
-                    names.push(keys::reply_mailbox(id.as_str(), &answer.request_id));
+                    names.push(self.keys.reply_mailbox(id.as_str(), &answer.request_id));
                     texts.push(Default::default());
                 }
             }
         }
         let mut ids: Vec<Vec<u8>> = Vec::new();
         for (session, taken) in &batch.taken {
-            names.push(keys::mailbox(session.as_str()));
+            names.push(self.keys.mailbox(session.as_str()));
             ids.push(taken.len().to_string().into_bytes());
             ids.extend(taken.iter().map(|entry| entry.to_bytes()));
         }
