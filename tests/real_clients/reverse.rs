@@ -1,6 +1,6 @@
 //! Servers behind NAT that connect themselves, through a client nobody here wrote (ContextForge's
-//! protocol) and through `shardgate reverse`, merged with servers that are reached over HTTP; visited
-//! by clients nobody here wrote.
+//! protocol) and through `shardgate reverse`, merged with servers that are reached over HTTP;
+//! visited by clients nobody here wrote.
 
 use std::{
     io::{BufRead, BufReader},
@@ -17,7 +17,7 @@ use crate::{
     support::{Gateway, HOST, McpClient, Plan, eventually},
 };
 
-/// The Python package `mcp-reverse-proxy-client` with one stdio server; ended by a signal, with that.
+/// The Python package `mcp-reverse-proxy-client` with one stdio server; a signal ends both.
 struct Proxy {
     child: Child,
     /// What it registered its server as: it adds a part of its own to a name, new with each start.
