@@ -52,7 +52,11 @@ fn a_stream_that_ends_fails_what_is_under_way_and_is_opened_again() {
     assert_eq!((&error["id"], code_of(&error)), (&json!(id), -32603));
     socket.ends_with(Some(1011));
     // By the end of the stream, or by the answer to a POST that was under way: it is gone.
-    client.process.logged("the local server ");
+    eventually("the client says why", || {
+        let said = client.process.stderr();
+        let ways = ["ended its event stream", "has forgotten us"];
+        ways.iter().any(|way| said.contains(way)).then_some(())
+    });
     door.enter().initialize();
 }
 
