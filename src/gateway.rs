@@ -63,6 +63,9 @@ use crate::{
     },
 };
 
+/// How long a shard with a core of its own polls for a reply: a fast backend on the same host
+/// answers in half of it.
+const BUSY_POLL: Duration = Duration::from_micros(30);
 /// Questions to the control thread that may wait.
 const QUESTIONS_MAX: usize = 1024;
 /// How often a shard looks for what is over.
@@ -153,8 +156,12 @@ impl Gateway {
         bridge.register(&prepared.document);
         let plan = Plan {
             shards: count,
-            cpus,
             driver: driver(&settings),
+            busy_poll: settings.shards.busy_poll.unwrap_or(match &cpus {
+                Some(_) => BUSY_POLL,
+                None => Duration::ZERO,
+            }),
+            cpus,
             name: "shard",
         };
         let document = prepared.document.clone();

@@ -71,6 +71,7 @@ where
         shards: 1,
         cpus: None,
         driver: DriverChoice::Epoll,
+        busy_poll: Duration::ZERO,
         name: "redis",
     };
     let work = Arc::new(work);

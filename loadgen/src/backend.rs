@@ -210,6 +210,7 @@ impl Backend {
             shards: count,
             cpus: options.cpus.clone(),
             driver: options.driver,
+            busy_poll: Duration::ZERO,
             name: "backend",
         };
         let calls: Arc<[Counter]> = (0..count).map(|_| Counter::default()).collect();

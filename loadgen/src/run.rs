@@ -144,6 +144,7 @@ pub fn start(options: RunOptions) -> Result<Running, RunFault> {
         shards: options.shards,
         cpus: options.cpus.clone(),
         driver: options.driver,
+        busy_poll: Duration::ZERO,
         name: "loadgen",
     };
     let (words, heard) = unbounded();

@@ -11,6 +11,7 @@
 
 pub mod alarm;
 pub mod buffer;
+mod busy_poll;
 pub mod child;
 pub mod clock;
 pub mod counters;

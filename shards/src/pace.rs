@@ -22,6 +22,12 @@ pub(crate) fn is_eager() -> bool {
     !is_busy && count < BUSY_OPERATIONS
 }
 
+/// Whether there has been little to do of late.
+pub(crate) fn is_idle() -> bool {
+    let (count, is_busy) = PACE.get();
+    !is_busy && count < BUSY_OPERATIONS
+}
+
 /// A tick of the clock has passed.
 pub(crate) fn tick() {
     let (count, _) = PACE.get();

@@ -24,6 +24,7 @@ use crate::{
     Arrival, Deadlines, DriverChoice, DriverKind, EngineCounters, Port, ShardId, Stream,
     bell::Bell,
     buffer::BufferPool,
+    busy_poll,
     clock::{self, TICK},
     driver::ShardRuntime,
     gate::Gate,
@@ -54,6 +55,9 @@ pub struct Plan {
     pub cpus: Option<Vec<usize>>,
     /// I/O driver asked for.
     pub driver: DriverChoice,
+    /// How long a shard with little to do polls for a reply over a connection it made, before it
+    /// sleeps (io_uring only); zero: never.
+    pub busy_poll: Duration,
     /// Prefix of the thread names.
     pub name: &'static str,
 }
@@ -319,6 +323,7 @@ where
             bells: bells.clone(),
         });
         let birth = Birth {
+            busy_poll: plan.busy_poll,
             id,
             count,
             seed,
@@ -422,6 +427,7 @@ struct Birth<R, C> {
     controls: Receiver<C>,
     counters: Arc<[Arc<EngineCounters>]>,
     cpu: Option<usize>,
+    busy_poll: Duration,
 }
 
 impl<R: Send + 'static, C: Send + 'static> Birth<R, C> {
@@ -454,6 +460,7 @@ impl<R: Send + 'static, C: Send + 'static> Birth<R, C> {
             let has_ended = Rc::new(Cell::new(false));
             let is_last_tick = has_ended.clone();
             clock::tick();
+            busy_poll::set_window(self.busy_poll);
             spawn(async move {
                 while !is_last_tick.get() {
                     sleep(TICK).await;

@@ -27,6 +27,7 @@ use monoio::{
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::{
+    busy_poll::{Record, Watch},
     deadline::{Deadline, Deadlines},
     driver::{self, DriverKind},
     pace,
@@ -53,6 +54,8 @@ pub struct Stream {
     streak: Cell<u32>,
     /// The last wait for input ended, and nothing was read since.
     has_been_readable: Cell<bool>,
+    /// What polling for replies has brought.
+    polled: Record,
     /// Operations go through a ring, but for those that are better done at once.
     is_ring: bool,
 }
@@ -100,6 +103,7 @@ impl Stream {
             tcp,
             streak: Cell::new(0),
             has_been_readable: Cell::new(false),
+            polled: Record::never(),
             is_ring: driver::current() == DriverKind::IoUring,
         }
     }
@@ -121,7 +125,10 @@ impl Stream {
             Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
             _ => {}
         }
-        let stream = Self::new(TcpStream::from_std(socket.into())?, deadlines);
+        let mut stream = Self::new(TcpStream::from_std(socket.into())?, deadlines);
+        if stream.is_ring {
+            stream.polled = Record::new();
+        }
         stream.deadline.arm(limit);
         let waited = stream.tcp.writable(false).await;
         if stream.deadline.has_passed() {
@@ -183,11 +190,19 @@ impl Stream {
             let (start, end) = (buffer.len(), buffer.capacity());
             let slice: SliceMut<Vec<u8>> = buffer.slice_mut(start..end);
             let operation = pin!(self.tcp.read(slice));
-            let (result, slice) = Counted {
+            let mut counted = Counted {
                 operation,
                 streak: &self.streak,
-            }
-            .await;
+            };
+            let early = match Watch::begin(&self.polled) {
+                // Boxed, because every connection's future would be larger by it.
+                Some(watch) => Box::pin(watch.poll(Pin::new(&mut counted))).await,
+                None => None,
+            };
+            let (result, slice) = match early {
+                Some(output) => output,
+                None => counted.await,
+            };
             (result, slice.into_inner())
         }
     }

@@ -56,6 +56,9 @@ pub struct Shards {
     pub pin: bool,
     /// How shards do I/O.
     pub driver: IoDriver,
+    /// How long a shard with little to do polls for a reply before it sleeps; zero: never; none
+    /// said: as long as is good for shards with cores of their own, never for others.
+    pub busy_poll: Option<Duration>,
 }
 
 /// How shards do I/O.

@@ -28,6 +28,9 @@ use std::time::Duration;
 /// More shards than this is a typing mistake; the slot table has 4096 entries.
 const SHARDS_MAX: u64 = 1024;
 
+/// Longer than this a sleep costs less than it saves.
+const BUSY_POLL_US_MAX: u64 = 1000;
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -117,11 +120,13 @@ fn shards(reader: &mut Reader<'_>) -> Shards {
         ("io-uring", IoDriver::IoUring),
         ("epoll", IoDriver::Epoll),
     ];
+    let busy_poll_us = reader.optional("busy-poll-us", |text| whole(text, 0..=BUSY_POLL_US_MAX));
     Shards {
         count,
         cpus,
         pin,
         driver: reader.value("io-driver", word(&driver)),
+        busy_poll: busy_poll_us.map(Duration::from_micros),
     }
 }
 

@@ -238,6 +238,9 @@ pub const SETTINGS: &[Setting] = &[
     row(Shards, "io-driver", One("DRIVER"),
         "How shards do I/O: auto, io-uring or epoll. Auto tries io_uring and says what it took.")
         .or("auto"),
+    row(Shards, "busy-poll-us", COUNT,
+        "How many microseconds a shard with little to do stays awake for a backend's reply before \
+         it sleeps; with io_uring only.").or_found("30; 0 when shards have no cores of their own"),
     row(Shards, "single-runtime", Switch,
         "Accepted for ContextForge command lines and ignored: each shard is its own runtime.")
         .or("true"),

@@ -32,6 +32,7 @@ pub(crate) fn on_each_driver<T: Send + 'static>(
             shards: 1,
             cpus: None,
             driver,
+            busy_poll: Duration::ZERO,
             name: "redis-test",
         };
         let (sender, receiver) = mpsc::channel();

@@ -174,6 +174,7 @@ fn a_name_is_asked_for_once_however_many_wait() {
         shards: 1,
         cpus: None,
         driver: shards::DriverChoice::Epoll,
+        busy_poll: Duration::ZERO,
         name: "resolve",
     };
     let started = shards::start(&plan, Vec::new(), |_: shards::Shard<(), ()>| async {

@@ -91,6 +91,10 @@ fn prepare(
         }
     };
     command.arg("serve");
+    if !plan.under.is_empty() {
+        // What polls counts as much as the profiler is slow.
+        command.args(["--busy-poll-us", "0"]);
+    }
     for (flag, value) in [
         ("--address", address.to_string()),
         ("--admin-address", admin.to_string()),

@@ -48,6 +48,7 @@ pub(super) fn start(engine: Engine, cpu: usize, places: &[Place]) -> io::Result<
         } else {
             DriverChoice::Epoll
         },
+        busy_poll: Duration::ZERO,
         name: "bare",
     };
     let (mut groups, mut backends) = (Vec::new(), Vec::new());

@@ -36,6 +36,8 @@ pub(crate) fn plan(shards: u16, driver: DriverChoice) -> Plan {
         shards,
         cpus: None,
         driver,
+        // So that replies are polled for, and those that come later are slept for.
+        busy_poll: Duration::from_micros(100),
         name: "test",
     }
 }
