@@ -48,7 +48,7 @@ use crate::{
     schema::pool::Pool,
     session::{IdKeys, SessionTable, TableLimits, streams::EventBudget},
     settings::{IoDriver, Settings, StoreSource},
-    shard_state::{ShardState, ToShard},
+    shard_state::{ShardState, ToShard, WATCH_AFTER},
     stateless::{
         self, Standings, generations::Generations, held::HeldCalls, hub::Hub, permits::Permits,
     },
@@ -355,7 +355,9 @@ async fn live(
     let beating = Rc::downgrade(&state);
     shards::spawn(async move {
         while let Some(state) = beating.upgrade() {
-            state.heartbeats.ring(now_ms());
+            let now = now_ms();
+            state.heartbeats.ring(now);
+            state.watches.ring(now);
             if let Some(node) = &state.connection_gateway {
                 node.look(&state);
             }
@@ -580,6 +582,7 @@ fn build(
         id_keys: IdKeys::new(&prepared.id_secret, &settings.node_id),
         cursors: CursorKey::new(&prepared.id_secret),
         heartbeats: Alarms::new(times.heartbeat_interval),
+        watches: Alarms::new(WATCH_AFTER),
         events: Rc::new(EventBudget::new(
             limits.resume_bytes_max / usize::from(shard.count).max(1),
         )),

@@ -4,9 +4,14 @@ use std::{
     cell::{Cell, RefCell},
     rc::Rc,
     sync::Arc,
+    time::Duration,
 };
 
-use shards::{Shard, alarm::Alarms, deadline::now_ms};
+use shards::{
+    Shard,
+    alarm::{Alarm, Alarms},
+    deadline::now_ms,
+};
 
 use crate::{
     access::AccessRules,
@@ -83,6 +88,8 @@ pub struct ShardState {
     pub cursors: CursorKey,
     /// Wakes the event streams that have been silent for a heartbeat's time.
     pub heartbeats: Alarms,
+    /// When calls without a session begin to watch for clients that leave.
+    pub watches: Alarms,
     /// Bytes kept for clients that resume their streams.
     pub events: Rc<EventBudget>,
     /// What is remembered for requests without a session.
@@ -137,7 +144,18 @@ impl std::fmt::Debug for ShardState {
     }
 }
 
+/// How long a client without a session is not watched for leaving: most calls are over by then.
+pub const WATCH_AFTER: Duration = Duration::from_millis(20);
+
 impl ShardState {
+    /// Waits until it is time to watch a client without a session. Most calls are over before, so
+    /// this costs none of the runtime's timers; it may be 50 ms late.
+    pub async fn before_watching(&self) {
+        let alarm = Rc::<Alarm>::default();
+        self.watches.set(&alarm);
+        alarm.rings().await;
+    }
+
     /// A pseudo-random number (xorshift64*): for placement and jitter, never for secrets.
     pub fn random(&self) -> u64 {
         let mut x = self.seed.get();

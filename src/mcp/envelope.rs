@@ -17,8 +17,8 @@ use crate::mcp::json::{self, Members};
 
 pub use fault::EnvelopeFault;
 use keys::{
-    MetaKey, PARAMS_FOLDED, ParamsKey, REFERENCE_FOLDED, ReferenceKey, TOP_FOLDED, meta_key,
-    params_key, reference_key, resolve,
+    ClientKey, MetaKey, PARAMS_FOLDED, ParamsKey, REFERENCE_FOLDED, ReferenceKey, TOP_FOLDED,
+    client_key, meta_key, params_key, reference_key, resolve,
 };
 pub(super) use keys::{TopKey, top_key};
 
@@ -88,6 +88,10 @@ pub struct Envelope {
     pub meta_capabilities: Option<Span>,
     /// `params._meta["io.modelcontextprotocol/clientInfo"]` (MCP 2026-07-28).
     pub meta_client_info: Option<Span>,
+    /// `name` of that, when it is an object; of several the last.
+    pub client_name: Option<Span>,
+    /// `version` of that.
+    pub client_version: Option<Span>,
     /// `params._meta["io.modelcontextprotocol/logLevel"]` (MCP 2026-07-28).
     pub meta_log_level: Option<Span>,
     /// `result` of a response.
@@ -178,7 +182,8 @@ pub fn is_id(lexeme: &[u8]) -> bool {
 /// Checks length and UTF-8 of a document and finds its first byte.
 pub(super) fn document_start(body: &[u8]) -> Result<usize, EnvelopeFault> {
     json::check_len(body)?;
-    if std::str::from_utf8(body).is_err() {
+    // Most are ASCII, and that is seen in a fraction of the time.
+    if !body.is_ascii() && std::str::from_utf8(body).is_err() {
         return Err(EnvelopeFault::NotJson);
     }
     Ok(json::skip_whitespace(body, 0))
@@ -314,6 +319,11 @@ fn scan_meta<'a>(
 ) -> Result<Members<'a>, EnvelopeFault> {
     while let Some((_, key)) = members.next_key()? {
         let known = resolve(key, meta_key, &[])?;
+        if let (Some(MetaKey::ClientInfo), Some(inner)) = (known, members.inner()) {
+            let inner = scan_client_info(inner, envelope)?;
+            once(&mut envelope.meta_client_info, members.value_walked(&inner))?;
+            continue;
+        }
         let value = members.value()?;
         match known {
             Some(MetaKey::ProgressToken) => once(&mut envelope.progress_token, value)?,
@@ -322,6 +332,23 @@ fn scan_meta<'a>(
             Some(MetaKey::Capabilities) => once(&mut envelope.meta_capabilities, value)?,
             Some(MetaKey::ClientInfo) => once(&mut envelope.meta_client_info, value)?,
             Some(MetaKey::LogLevel) => once(&mut envelope.meta_log_level, value)?,
+            None => {}
+        }
+    }
+    Ok(members)
+}
+
+/// Walks `_meta`'s `clientInfo` and returns the finished walk.
+fn scan_client_info<'a>(
+    mut members: Members<'a>,
+    envelope: &mut Envelope,
+) -> Result<Members<'a>, EnvelopeFault> {
+    while let Some((_, key)) = members.next_key()? {
+        let known = resolve(key, client_key, &[])?;
+        let value = Some(members.value()?);
+        match known {
+            Some(ClientKey::Name) => envelope.client_name = value,
+            Some(ClientKey::Version) => envelope.client_version = value,
             None => {}
         }
     }

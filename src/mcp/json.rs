@@ -17,7 +17,7 @@ use crate::http::head::Span;
 
 pub use balance::skip_container_fast;
 pub use grammar::{skip_value, skip_whitespace};
-pub use text::{content, decodes, quote, unescape};
+pub use text::{content, decodes, quote, unescape, verbatim};
 pub use walk::{
     Elements, Members, elements, elements_fast, member, members, pick, pick_pairs, says,
 };

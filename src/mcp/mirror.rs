@@ -24,16 +24,18 @@ pub struct Mismatch;
 
 /// The text a header value stands for; `None`: it is marked as coded, and is not.
 pub fn decode(value: &[u8]) -> Option<Cow<'_, str>> {
-    let coded = value
-        .strip_prefix(PREFIX)
-        .and_then(|rest| rest.strip_suffix(SUFFIX));
-    match coded {
+    match coded(value) {
         None => std::str::from_utf8(value).ok().map(Cow::Borrowed),
         Some(coded) => {
             let bytes = STANDARD.decode(coded).ok()?;
             String::from_utf8(bytes).ok().map(Cow::Owned)
         }
     }
+}
+
+/// What is between the marks of a coded value; `None`: it stands for itself.
+fn coded(value: &[u8]) -> Option<&[u8]> {
+    value.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)
 }
 
 /// Appends the header value that stands for `text`.
@@ -58,10 +60,11 @@ fn needs_coding(text: &str) -> bool {
 
 /// Compares `Mcp-Name` with what the body names.
 pub fn check_name(header: &[u8], named: &str) -> Result<(), Mismatch> {
-    match decode(header) {
-        Some(text) if text == named => Ok(()),
-        _ => Err(Mismatch),
-    }
+    let is_same = match coded(header) {
+        None => header == named.as_bytes(),
+        Some(_) => decode(header).is_some_and(|text| text == named),
+    };
+    if is_same { Ok(()) } else { Err(Mismatch) }
 }
 
 /// Compares the `Mcp-Param-*` headers in `head` with the arguments of the call: each value that is

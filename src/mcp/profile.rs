@@ -11,7 +11,7 @@ use crate::{
         edits::Edits,
         envelope::Envelope,
         json::{self, pick, within},
-        reply_scan::ReplyScan,
+        reply_scan::{Marks, ReplyScan},
     },
 };
 
@@ -163,13 +163,22 @@ pub struct ResultMarks {
     scope: Option<Span>,
 }
 
-/// What the result at `result` says of itself.
-pub fn result_marks(document: &[u8], result: Span) -> ResultMarks {
-    let [kind, meta, scope] = pick(document, result, ["resultType", "_meta", "cacheScope"]);
+/// What the result of a reply says of itself, looked at again where the scan did not.
+pub fn result_marks(document: &[u8], scan: &ReplyScan) -> ResultMarks {
+    let marks = scan.marks.unwrap_or_else(|| {
+        let keys = ["resultType", "_meta", "cacheScope"];
+        let found = scan.result.map(|result| pick(document, result, keys));
+        let [result_type, meta, cache_scope] = found.unwrap_or_default();
+        Marks {
+            result_type,
+            meta,
+            cache_scope,
+        }
+    });
     ResultMarks {
-        kind: result_type(document, kind),
-        meta,
-        scope,
+        kind: result_type(document, marks.result_type),
+        meta: marks.meta,
+        scope: marks.cache_scope,
     }
 }
 
@@ -290,7 +299,12 @@ pub fn own_server_info() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::{envelope, json::DEPTH_MAX, reply_scan::scan_reply, version::STATELESS};
+    use crate::mcp::{
+        envelope,
+        json::DEPTH_MAX,
+        reply_scan::{scan_marked, scan_reply},
+        version::STATELESS,
+    };
 
     fn requested(body: &str, edit: impl Fn(&[u8], &Envelope, &mut Edits)) -> serde_json::Value {
         let message = envelope::scan(body.as_bytes(), DEPTH_MAX).unwrap();
@@ -388,7 +402,9 @@ mod tests {
         );
         assert_eq!(
             answered(stateless, |document, result, edits| {
-                let marks = result_marks(document, result);
+                let scan = scan_reply(document).unwrap();
+                assert_eq!(scan.result, Some(result));
+                let marks = result_marks(document, &scan);
                 result_between_stateless(document, &marks, true, edits);
             }),
             stateless
@@ -416,8 +432,13 @@ mod tests {
     fn what_a_result_is() {
         let of = |member: &str| {
             let document = format!(r#"{{"id":1,"result":{{{member}}}}}"#);
-            let scan = scan_reply(document.as_bytes()).unwrap();
-            result_marks(document.as_bytes(), scan.result.unwrap()).kind
+            let document = document.as_bytes();
+            let marks = result_marks(document, &scan_reply(document).unwrap());
+            assert_eq!(
+                marks,
+                result_marks(document, &scan_marked(document).unwrap())
+            );
+            marks.kind
         };
         assert_eq!(of(r#""resultType":"complete""#), ResultType::Complete);
         assert_eq!(

@@ -41,6 +41,19 @@ pub struct ReplyScan {
     pub result: Option<Span>,
     /// `error`; absent when the kind is `Result`.
     pub error: Option<Span>,
+    /// Members of `result` that a stateless backend's have, when they were asked for.
+    pub marks: Option<Marks>,
+}
+
+/// Where the members of a result stand that say what it is; of repeated ones the last counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// `resultType`.
+    pub result_type: Option<Span>,
+    /// `_meta`.
+    pub meta: Option<Span>,
+    /// `cacheScope`.
+    pub cache_scope: Option<Span>,
 }
 
 /// Reads the top level of one document of a backend.
@@ -48,6 +61,19 @@ pub struct ReplyScan {
 /// # Errors
 /// Why the document cannot be relayed.
 pub fn scan_reply(data: &[u8]) -> Result<ReplyScan, EnvelopeFault> {
+    scan(data, false)
+}
+
+/// The same for a document of a stateless backend, with the marks of its result.
+///
+/// # Errors
+/// Why the document cannot be relayed; a result whose own members cannot be told apart is one.
+pub fn scan_marked(data: &[u8]) -> Result<ReplyScan, EnvelopeFault> {
+    scan(data, true)
+}
+
+#[inline(always)]
+fn scan(data: &[u8], is_marked: bool) -> Result<ReplyScan, EnvelopeFault> {
     json::check_len(data)?;
     let start = json::skip_whitespace(data, 0);
     if data.get(start) != Some(&b'{') {
@@ -56,9 +82,18 @@ pub fn scan_reply(data: &[u8]) -> Result<ReplyScan, EnvelopeFault> {
     let (mut id, mut method, mut params) = (None, None, None);
     let (mut result, mut error) = (None, None);
     let mut members = Members::at(data, start, DEPTH_MAX);
+    let mut marks = None;
     while let Some((_, key)) = members.next_key()? {
-        let value = members.value_fast()?;
-        match reply_key(key) {
+        let key = known_key(key, top_key);
+        let value = match (key, members.inner()) {
+            (Some(TopKey::Result), Some(inner)) if is_marked => {
+                let (found, inner) = scan_result(inner)?;
+                marks = Some(found);
+                members.value_walked(&inner)
+            }
+            _ => members.value_fast()?,
+        };
+        match key {
             Some(TopKey::Id) => once(&mut id, value)?,
             Some(TopKey::Method) => once(&mut method, value)?,
             Some(TopKey::Params) => once(&mut params, value)?,
@@ -104,7 +139,23 @@ pub fn scan_reply(data: &[u8]) -> Result<ReplyScan, EnvelopeFault> {
         params,
         result,
         error,
+        marks,
     })
+}
+
+/// Walks a result and returns the finished walk.
+fn scan_result(mut members: Members<'_>) -> Result<(Marks, Members<'_>), EnvelopeFault> {
+    let mut marks = Marks::default();
+    while let Some((_, key)) = members.next_key()? {
+        let value = Some(members.value_fast()?);
+        match known_key(key, result_key) {
+            Some(ResultKey::Type) => marks.result_type = value,
+            Some(ResultKey::Meta) => marks.meta = value,
+            Some(ResultKey::CacheScope) => marks.cache_scope = value,
+            None => {}
+        }
+    }
+    Ok((marks, members))
 }
 
 /// The `code` of an error object; of repeated ones the first.
@@ -121,13 +172,32 @@ pub fn first_error_code(error: &[u8]) -> Option<i64> {
     None
 }
 
+/// A key of a result that says what it is.
+#[derive(Clone, Copy)]
+enum ResultKey {
+    Type,
+    Meta,
+    CacheScope,
+}
+
+#[inline]
+fn result_key(name: &[u8]) -> Option<ResultKey> {
+    match name {
+        b"resultType" => Some(ResultKey::Type),
+        b"_meta" => Some(ResultKey::Meta),
+        b"cacheScope" => Some(ResultKey::CacheScope),
+        _ => None,
+    }
+}
+
 /// The known key a quoted key of a reply decodes to.
-fn reply_key(quoted: &[u8]) -> Option<TopKey> {
+#[inline]
+fn known_key<K>(quoted: &[u8], exact: fn(&[u8]) -> Option<K>) -> Option<K> {
     let raw = json::content(quoted);
-    top_key(raw).or_else(|| {
+    exact(raw).or_else(|| {
         let is_escaped = raw.contains(&b'\\');
         if is_escaped {
-            top_key(json::unescape(quoted)?.as_bytes())
+            exact(json::unescape(quoted)?.as_bytes())
         } else {
             None
         }

@@ -103,7 +103,7 @@ pub async fn relay(
         ReplyForm::Json => {
             let status = exchange.head.status;
             let document = shard.upstream.document(&mut exchange).await?;
-            let scan = match response_to(&document, call.upstream_id) {
+            let scan = match response_to(&document, call.upstream_id, is_stateless) {
                 // An HTTP error that carries no response says no more than its status.
                 Err(_) if status != 200 => return Err(CallFault::Status(status).into()),
                 other => other?,
@@ -190,11 +190,11 @@ pub fn judge(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Result<Verdi
             _ => Ok(Verdict::Relay(None)),
         };
     }
-    let Some(result) = scan.result else {
+    if scan.result.is_none() {
         return Ok(Verdict::Relay(None));
-    };
+    }
     let is_stateless = call.session.version.is_stateless();
-    let marks = profile::result_marks(document, result);
+    let marks = profile::result_marks(document, scan);
     match marks.kind {
         ResultType::Complete => Ok(Verdict::Relay(Some(marks))),
         ResultType::InputRequired if is_stateless => Ok(Verdict::Relay(Some(marks))),

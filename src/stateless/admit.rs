@@ -29,8 +29,11 @@ pub fn admit(
             "clientCapabilities is not an object",
         ));
     }
-    if let Some(info) = raw(message.meta_client_info) {
-        check_info(info)?;
+    let is_named = [message.client_name, message.client_version]
+        .into_iter()
+        .all(|said| raw(said).is_some_and(is_client_text));
+    if message.meta_client_info.is_some() && !is_named {
+        return Err(StatelessFault::Params("clientInfo has no name and version"));
     }
     if let Some(level) = raw(message.meta_log_level)
         && json::unescape(level)
@@ -46,24 +49,13 @@ pub fn admit(
     }
 }
 
-fn check_info(info: &[u8]) -> Result<(), StatelessFault> {
-    let is_text = |raw: Option<Span>| {
-        raw.and_then(|span| json::unescape(span.slice(info)))
-            .is_some_and(|text| !text.is_empty() && text.len() <= CLIENT_TEXT_BYTES_MAX)
+/// Whether a member of `clientInfo` is a text that says something.
+fn is_client_text(raw: &[u8]) -> bool {
+    let length = match json::verbatim(raw) {
+        Some(text) => text.len(),
+        None => json::unescape(raw).map_or(0, |text| text.len()),
     };
-    // The message it stands in was read as JSON, and is shorter than 4 GiB.
-    let whole = Span {
-        start: 0,
-        end: info.len() as u32,
-    };
-    match info.starts_with(b"{")
-        && json::pick(info, whole, ["name", "version"])
-            .into_iter()
-            .all(is_text)
-    {
-        true => Ok(()),
-        false => Err(StatelessFault::Params("clientInfo has no name and version")),
-    }
+    (1..=CLIENT_TEXT_BYTES_MAX).contains(&length)
 }
 
 /// Checks `Mcp-Name` against what the body names.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use shards::deadline::now_ms;
+use shards::{clock::coarse_ms, deadline::now_ms};
 
 use crate::{
     mcp::version::Version,
@@ -112,7 +112,8 @@ impl Standings {
             },
             meant: meant_for(caller),
         };
-        let now = now_ms();
+        // To 20 ms, which no lifetime here is as short as.
+        let now = coarse_ms();
         if let Some(known) = self.known.borrow().get(&key)
             && known.until_ms > now
             && *known.session.voice().head() == *passed

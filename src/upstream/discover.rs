@@ -7,7 +7,7 @@
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-use shards::{deadline::now_ms, notify::Event, spawn};
+use shards::{clock::coarse_ms, deadline::now_ms, notify::Event, spawn};
 
 use crate::{
     config::{compiled::Backend, credential::Credential, user_config::BackendProtocol},
@@ -133,7 +133,7 @@ pub async fn era(
     }
     let known = &backend.target.discoveries;
     let event = match known.get(backend) {
-        Some(State::Known(era, until_ms)) if now_ms() < until_ms => return Ok(era),
+        Some(State::Known(era, until_ms)) if coarse_ms() < until_ms => return Ok(era),
         Some(State::Asking(event)) => event,
         _ if backend.target.breaker.is_open(now_ms()) => return Err(CallFault::CircuitOpen),
         _ => ask_once(shard, backend, client),
@@ -302,7 +302,7 @@ async fn judge_refusal(exchange: &mut Exchange, id: &str) -> Result<Verdict, Cal
     if !is_json {
         return Ok(Verdict::Sessions);
     }
-    let scan = response_to(&body, id.as_bytes()).ok();
+    let scan = response_to(&body, id.as_bytes(), false).ok();
     let error = match scan {
         Some(scan) => scan.error.map(|span| span.slice(&body)),
         None => json::member(&body, "error").map(|span| span.slice(&body)),

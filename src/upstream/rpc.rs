@@ -9,7 +9,7 @@ use crate::{
     http::{ContentKind, Encoding, sse::EventParser},
     mcp::{
         json,
-        reply_scan::{ReplyKind, ReplyScan, scan_reply},
+        reply_scan::{ReplyKind, ReplyScan, scan_marked, scan_reply},
     },
     upstream::{CallFault, Exchange, Upstream, exchange::Manner, inflate::inflate, target::Target},
 };
@@ -92,7 +92,7 @@ impl Upstream {
         let (document, scan) = match form {
             ReplyForm::Json => {
                 let document = self.document(&mut exchange).await?.into_owned();
-                let scan = response_to(&document, id)?;
+                let scan = response_to(&document, id, false)?;
                 (document, scan)
             }
             ReplyForm::Stream => self.response_in_stream(&mut exchange, id).await?,
@@ -232,7 +232,7 @@ impl Upstream {
             parser
                 .feed(&piece, |event| {
                     if found.is_none() && is_message(event.name) && !event.data.is_empty() {
-                        found = response_to(event.data, id)
+                        found = response_to(event.data, id, false)
                             .ok()
                             .map(|scan| (event.data.to_vec(), scan));
                     }
@@ -258,9 +258,15 @@ pub fn is_message(name: &[u8]) -> bool {
     name.is_empty() || name == b"message"
 }
 
-/// The members of `document` if it is the response to `id`.
-pub fn response_to(document: &[u8], id: &[u8]) -> Result<ReplyScan, CallFault> {
-    let scan = scan_reply(document).map_err(|_| CallFault::NotAReply)?;
+/// The members of `document` if it is the response to `id`; `is_marked`: those too by which a
+/// stateless backend says what its result is.
+pub fn response_to(document: &[u8], id: &[u8], is_marked: bool) -> Result<ReplyScan, CallFault> {
+    let scan = if is_marked {
+        scan_marked(document)
+    } else {
+        scan_reply(document)
+    };
+    let scan = scan.map_err(|_| CallFault::NotAReply)?;
     let is_response = matches!(scan.kind, ReplyKind::Result | ReplyKind::Error);
     if is_response && scan.id.is_some_and(|span| span.slice(document) == id) {
         Ok(scan)
@@ -310,9 +316,9 @@ mod tests {
     #[test]
     fn only_the_response_to_the_request_counts() {
         let ours = br#"{"result":{},"jsonrpc":"2.0","id":7}"#;
-        assert!(response_to(ours, b"7").is_ok());
-        assert!(response_to(ours, b"\"7\"").is_err());
-        assert!(response_to(br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#, b"7").is_err());
-        assert!(response_to(b"[]", b"7").is_err());
+        assert!(response_to(ours, b"7", false).is_ok());
+        assert!(response_to(ours, b"\"7\"", false).is_err());
+        assert!(response_to(br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#, b"7", false).is_err());
+        assert!(response_to(b"[]", b"7", false).is_err());
     }
 }

@@ -1,6 +1,8 @@
 //! What belongs to one backend stays with it: credentials, sessions, request ids, cursors.
 
-use std::{cell::RefCell, collections::HashSet, fs, net::SocketAddr, rc::Rc, sync::Arc};
+use std::{
+    cell::RefCell, collections::HashSet, fs, net::SocketAddr, rc::Rc, sync::Arc, time::Duration,
+};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};

@@ -15,8 +15,8 @@ use std::{
 
 use super::team::Team;
 
-/// How long before a call is due the shard begins to poll: more than a sleep is late by, which on
-/// virtual machines is 300 us for one in ten, and a core that has not slept answers in half the time.
+/// How long before a call is due the shard begins to poll: more than a sleep is late by, which in
+/// virtual machines is 300 us for one in ten; and a core that never slept takes in replies sooner.
 pub(crate) const WATCH_AHEAD: Duration = Duration::from_millis(1);
 /// A shard that polls has no timers, so it lets them pass this often.
 const TIMERS_INTERVAL: Duration = Duration::from_millis(4);

@@ -92,7 +92,7 @@ pub(super) fn params_key(name: &[u8]) -> Option<ParamsKey> {
 }
 
 /// A key the gateway reads inside `params._meta`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetaKey {
     ProgressToken,
     ProtocolVersion,
@@ -112,6 +112,23 @@ pub(super) fn meta_key(name: &[u8]) -> Option<MetaKey> {
         META_CAPABILITIES_KEY => Some(MetaKey::Capabilities),
         META_CLIENT_INFO_KEY => Some(MetaKey::ClientInfo),
         META_LOG_LEVEL_KEY => Some(MetaKey::LogLevel),
+        _ => None,
+    }
+}
+
+/// A key the gateway reads inside `clientInfo` of `params._meta`.
+#[derive(Clone, Copy)]
+pub(super) enum ClientKey {
+    Name,
+    Version,
+}
+
+/// The `clientInfo` key of exactly this spelling.
+#[inline]
+pub(super) fn client_key(name: &[u8]) -> Option<ClientKey> {
+    match name {
+        b"name" => Some(ClientKey::Name),
+        b"version" => Some(ClientKey::Version),
         _ => None,
     }
 }

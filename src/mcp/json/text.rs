@@ -26,7 +26,12 @@ pub fn content(quoted: &[u8]) -> &[u8] {
 /// which no Rust string can hold.
 #[must_use]
 pub fn unescape(quoted: &[u8]) -> Option<Cow<'_, str>> {
-    let tail = string_tail(quoted.strip_prefix(b"\"")?).ok()?;
+    let rest = quoted.strip_prefix(b"\"")?;
+    // What most strings are: it ends where the first byte is that does not stand for itself.
+    if let [b'"'] = plain_tail(rest) {
+        return std::str::from_utf8(content(quoted)).ok().map(Cow::Borrowed);
+    }
+    let tail = string_tail(rest).ok()?;
     if !tail.is_empty() {
         return None;
     }
@@ -61,6 +66,15 @@ pub fn decodes(quoted: &[u8]) -> bool {
         rest = rest.get(slash + len..).unwrap_or_default();
     }
     true
+}
+
+/// What a string lexeme says, when that is what it looks like: no escape in it.
+#[must_use]
+pub fn verbatim(quoted: &[u8]) -> Option<&[u8]> {
+    match quoted {
+        [b'"', content @ .., b'"'] if memchr(b'\\', content).is_none() => Some(content),
+        _ => None,
+    }
 }
 
 /// Appends `text` to `out` as a JSON string.

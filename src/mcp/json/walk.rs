@@ -280,7 +280,7 @@ pub fn pick_pairs<const N: usize>(
         let Ok(value) = walk.value_fast() else {
             return [None; N];
         };
-        if let Some(place) = keys.iter().position(|name| key_is(key, name)) {
+        if let Some(place) = place_of(key, &keys) {
             found[place] = Some((within(outer, at), within(outer, value)));
         }
     }
@@ -308,6 +308,17 @@ pub fn elements_fast(document: &[u8], outer: Span) -> impl Iterator<Item = Span>
 #[must_use]
 pub fn says(lexeme: &[u8], text: &str) -> bool {
     lexeme.first() == Some(&b'"') && key_is(lexeme, text)
+}
+
+/// Which of `names` the quoted key decodes to.
+fn place_of(quoted: &[u8], names: &[&str]) -> Option<usize> {
+    let place = |text: &[u8]| names.iter().position(|name| name.as_bytes() == text);
+    let content = content(quoted);
+    // Most keys are none of them, and one look tells that no decoding makes them one.
+    place(content).or_else(|| {
+        memchr(b'\\', content)?;
+        place(unescape(quoted)?.as_bytes())
+    })
 }
 
 /// Whether the quoted key decodes to `name`.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::future::{Either, select};
-use shards::deadline::now_ms;
+use shards::clock::coarse_ms;
 
 use super::rounds::{self, Round};
 use crate::{
@@ -41,9 +41,6 @@ use crate::{
         target::Target,
     },
 };
-
-/// How long a client without a session is not watched for leaving: most calls are over by then.
-pub(super) const WATCH_AFTER: Duration = Duration::from_millis(20);
 
 /// What every attempt of one call shares.
 #[derive(Debug, Clone, Copy)]
@@ -125,7 +122,7 @@ impl Attempt<'_, '_> {
     /// What arguments the tool wants mirrored must be known before it is called, and be as the
     /// caller has mirrored them.
     async fn check_mirrored(&self, open: &Rc<OpenBackend>) -> Result<(), Cut> {
-        if open.mirrored.is_stale(now_ms()) {
+        if open.mirrored.is_stale(coarse_ms()) {
             let index = self.route.backend;
             let (shard, caller, session) = (self.shard, self.caller, self.session);
             Box::pin(list::learn_mirrored(shard, caller, session, index, open)).await;
@@ -158,7 +155,7 @@ impl Attempt<'_, '_> {
         if self.session.has_client() {
             return exchange.await;
         }
-        let pause = pin!(shards::sleep(WATCH_AFTER));
+        let pause = pin!(self.shard.before_watching());
         if let Either::Left((outcome, _)) = select(&mut exchange, pause).await {
             return outcome;
         }

@@ -6,7 +6,7 @@ use std::{cell::RefCell, pin::pin, rc::Rc, time::Instant};
 use futures_util::future::{Either, select};
 
 use super::{
-    attempt::{Attempt, WATCH_AFTER},
+    attempt::Attempt,
     way::{NOT_STATELESS, Way},
 };
 use crate::{
@@ -113,7 +113,7 @@ pub(super) async fn serve(
     let backend = async |call: BackendCall<'_>| behind.call(call).await;
     let outcome = {
         let mut work = pin!(call(&asker, declared, served, arguments, backend));
-        let pause = pin!(shards::sleep(WATCH_AFTER));
+        let pause = pin!(shard.before_watching());
         match session.has_client() {
             true => work.await,
             false => match select(&mut work, pause).await {
@@ -280,7 +280,7 @@ fn read(document: &[u8]) -> Result<Vec<u8>, BackendFailure> {
         return Err(BackendFailure::Error(code.unwrap_or(-32603)));
     }
     let result = scan.result.ok_or(CallFault::NotAReply)?;
-    match profile::result_marks(document, result).kind {
+    match profile::result_marks(document, &scan).kind {
         profile::ResultType::Complete | profile::ResultType::Missing => {
             Ok(result.slice(document).to_vec())
         }
