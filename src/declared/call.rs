@@ -17,7 +17,7 @@ use super::{
 use crate::{
     mcp::mirror::check_params,
     policy::{Claims, Denial},
-    schema::pool::{INLINE_STEPS_MAX, PoolFault, Timed, WATCHDOG, timed},
+    schema::pool::{INLINE_STEPS_MAX, PoolFault, Timed, timed},
     shard_state::ShardState,
     upstream::{CallFault, cancel::Cancel},
 };
@@ -296,6 +296,7 @@ async fn run<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, PoolFault> {
     let numbers = &shard.numbers;
+    let watchdog = shard.settings.timeouts.validation_watchdog;
     let done = if is_small {
         timed(work)
     } else {
@@ -303,7 +304,7 @@ async fn run<T: Send + 'static>(
         shard.schemas.run(work).await
     };
     match &done {
-        Ok(Timed { took, .. }) if *took > WATCHDOG => numbers.schema_slow.add(1),
+        Ok(Timed { took, .. }) if *took > watchdog => numbers.schema_slow.add(1),
         Ok(_) => {}
         Err(PoolFault::Exhausted) => numbers.schema_exhausted.add(1),
         Err(PoolFault::Failed) => numbers.schema_failed.add(1),
