@@ -3,8 +3,7 @@
 //!
 //! Owns: the declaration and its judgement at load, where arguments go in a request, the call with
 //! everything around it (access, headers, validation, masking, retries, filters), and the shapes
-//! of results. The frontends of both profiles call [`list_items`] and [`call::call`]; neither
-//! knows what is behind a tool.
+//! of results. The frontends of both profiles call [`list_items`] and the steps of [`call`].
 
 pub mod call;
 mod fault;

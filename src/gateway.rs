@@ -175,7 +175,7 @@ impl Gateway {
         });
         let shards = shards::start(&plan, groups, {
             let (numbers, bridge) = (numbers.clone(), bridge.clone());
-            let schemas = Pool::new();
+            let schemas = Pool::new(settings.limits.validations_max);
             move |shard: Shard<Forwarded, ToShard>| {
                 let ties = Ties {
                     numbers: numbers[usize::from(shard.id)].clone(),
@@ -528,7 +528,7 @@ fn build(
     let store = match &settings.store.source {
         StoreSource::Redis(redis) => {
             let client = redis_client(redis, prepared.redis_tls.clone(), &shard, &resolver, &this);
-            UserConfigStore::Redis(RedisStore::new(client, schemas.clone()))
+            UserConfigStore::Redis(RedisStore::new(client, schemas.clone(), limits.schema))
         }
         StoreSource::File(_) | StoreSource::Empty => {
             let store = FileStore::default();

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::{declared::Tools, upstream::guard::is_forbidden_host};
+use crate::{declared::Tools, schema::SchemaLimits, upstream::guard::is_forbidden_host};
 
 /// Longest document, bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 32 << 20;
@@ -233,7 +233,7 @@ fn name(tool: &mut Value, names: &mut BTreeSet<String>, notes: &mut Vec<String>)
 
 /// Why the loader would refuse a declaration.
 fn refused(tool: &Value) -> Option<String> {
-    let tools = Tools::read(Value::Array(vec![tool.clone()])).ok()?;
+    let tools = Tools::read(Value::Array(vec![tool.clone()]), &SchemaLimits::default()).ok()?;
     tools.faults().first().map(ToString::to_string)
 }
 

@@ -251,6 +251,7 @@ fn tls_of(
 pub fn document_rules(settings: &Settings) -> DocumentRules {
     DocumentRules {
         allow_stdio: settings.upstream.allow_stdio,
+        schema: settings.limits.schema,
     }
 }
 

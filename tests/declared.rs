@@ -26,6 +26,8 @@ mod from_redis;
 mod guard;
 #[path = "declared/load.rs"]
 mod load;
+#[path = "declared/meanwhile.rs"]
+mod meanwhile;
 #[path = "declared/openapi.rs"]
 mod openapi;
 #[path = "declared/requests.rs"]

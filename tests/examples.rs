@@ -117,7 +117,10 @@ fn every_json_block_of_the_book_is_a_document_without_faults() {
     for (path, page) in pages() {
         for block in page.split("```json\n").skip(1) {
             let text = block.split("```").next().unwrap();
-            let rules = DocumentRules { allow_stdio: true };
+            let rules = DocumentRules {
+                allow_stdio: true,
+                ..DocumentRules::default()
+            };
             let document = parse_document_under(rules, text, &path);
             let findings = document.unwrap_or_else(|findings| panic!("{path}: {findings:?}"));
             assert_eq!(findings.findings, [], "{path}");

@@ -198,6 +198,7 @@ fn rules_said(flags: &Flags, environment: &Environment) -> DocumentRules {
         Ok((settings, _)) => document_rules(&settings),
         Err(_) => DocumentRules {
             allow_stdio: flags.said("allow-stdio") == Some("true"),
+            ..DocumentRules::default()
         },
     }
 }
@@ -229,7 +230,7 @@ fn put(
         Ok(text) => text,
         Err(error) => return refuse_lines([format!("{}: {error}", input.display())]),
     };
-    let config: UserConfig = match serde_json::from_str(&text) {
+    let mut config: UserConfig = match serde_json::from_str(&text) {
         Ok(config) => config,
         Err(error) => return refuse_lines([format!("{}: {error}", input.display())]),
     };
@@ -239,6 +240,7 @@ fn put(
                 .to_owned(),
         ]);
     }
+    config.judge_tools(&settings.limits.schema);
     let findings = config.check();
     for finding in &findings {
         complain(finding);
@@ -277,6 +279,10 @@ fn get(subject: &str, flags: &Flags, environment: &Environment) -> ExitCode {
         Ok(settings) => settings,
         Err(code) => return code,
     };
+    let decode_limits = DecodeLimits {
+        schema: settings.limits.schema,
+        ..DecodeLimits::default()
+    };
     let config = match &settings.store.source {
         StoreSource::File(path) => match read_documents(path, document_rules(&settings)) {
             Ok(document) => document
@@ -286,7 +292,7 @@ fn get(subject: &str, flags: &Flags, environment: &Environment) -> ExitCode {
         },
         StoreSource::Redis(_) => match redis_tool::get(settings, user_key(subject)) {
             Ok(None) => None,
-            Ok(Some(value)) => match decode(&value, &DecodeLimits::default()) {
+            Ok(Some(value)) => match decode(&value, &decode_limits) {
                 Ok(config) => Some(config),
                 Err(fault) => return failed(&fault),
             },

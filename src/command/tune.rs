@@ -61,7 +61,10 @@ const READABLE_BY_OTHERS: u32 = 0o004;
 /// Reads the documents at `path` for the checks of the host.
 pub(crate) fn documents(path: &Path) -> Documents {
     // Nothing is started here: whether child processes are allowed is the gateway's question.
-    let rules = DocumentRules { allow_stdio: true };
+    let rules = DocumentRules {
+        allow_stdio: true,
+        ..DocumentRules::default()
+    };
     let document = match read_documents(path, rules) {
         Ok(document) => document,
         Err(faults) => {

@@ -15,7 +15,11 @@ use super::user_config::{
     BACKEND_FIELDS, BACKEND_FIELDS_ALIASED, BackendConfig, BackendProtocol, BridgeMode, Transport,
     UrlFault, UserConfig, VirtualHost, check_url,
 };
-use crate::{declared::Tools, schema::Reason, settings::FailMode};
+use crate::{
+    declared::Tools,
+    schema::{Reason, SchemaLimits},
+    settings::FailMode,
+};
 use reader::{Reader, Shape};
 
 /// Bounds of one user's configuration.
@@ -29,6 +33,8 @@ pub struct DecodeLimits {
     pub backend_count_max: usize,
     /// Most entries of all lists and inner maps together: one byte of input costs many in memory.
     pub item_count_max: usize,
+    /// Bounds of the schemas of declared tools.
+    pub schema: SchemaLimits,
 }
 
 impl Default for DecodeLimits {
@@ -38,6 +44,7 @@ impl Default for DecodeLimits {
             virtual_host_count_max: 1024,
             backend_count_max: 256,
             item_count_max: 256 * 1024,
+            schema: SchemaLimits::default(),
         }
     }
 }
@@ -185,7 +192,8 @@ fn virtual_host(
         Ok(())
     })?;
     let unsound = |reason| DecodeFault::UnsoundTool { reason };
-    let tools = tools.map(Tools::read).transpose();
+    let tools = tools.map(|tools| Tools::read(tools, &limits.schema));
+    let tools = tools.transpose();
     let host = VirtualHost {
         backends,
         failure_mode,

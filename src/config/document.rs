@@ -333,7 +333,9 @@ impl<'a> Parser<'a> {
         };
         host.access_control = value(self, "access_control");
         host.rules = value(self, "rules");
-        let tools = value(self, "tools").map(Tools::read).transpose();
+        let tools = value(self, "tools");
+        let tools = tools.map(|tools| Tools::read(tools, &self.rules.schema));
+        let tools = tools.transpose();
         let tools_part = fields.iter().find(|field| field.name == "tools");
         let tools_part = tools_part.map_or(part, |field| field.value);
         match tools {

@@ -17,7 +17,7 @@ use crate::{
         user_config::UserConfig,
     },
     redis::{RedisClient, RedisFault, Reply},
-    schema::pool::Pool,
+    schema::{SchemaLimits, pool::Pool},
 };
 use futures_util::future::join;
 
@@ -90,11 +90,15 @@ impl FileStore {
 }
 
 impl RedisStore {
-    /// An adapter over the shard's connection; what has tools is read on a thread of `pool`.
-    pub fn new(client: RedisClient, pool: Arc<Pool>) -> Self {
+    /// An adapter over the shard's connection; what has tools is read on a thread of `pool`, and
+    /// their schemas are held to these bounds.
+    pub fn new(client: RedisClient, pool: Arc<Pool>, schema: SchemaLimits) -> Self {
         Self {
             client,
-            limits: DecodeLimits::default(),
+            limits: DecodeLimits {
+                schema,
+                ..DecodeLimits::default()
+            },
             pool,
         }
     }

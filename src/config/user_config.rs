@@ -25,7 +25,7 @@ use super::host_protocols::HostProtocols;
 use crate::{
     declared::{ToolFault, Tools},
     policy::Policy,
-    schema::{Reason, SchemaFault},
+    schema::{Reason, SchemaFault, SchemaLimits},
     settings::FailMode,
 };
 
@@ -241,6 +241,15 @@ impl UserConfig {
         hosts
             .flat_map(|host| host.backends.values())
             .any(|backend| backend.reverse_source().is_some())
+    }
+}
+
+impl UserConfig {
+    /// Holds the schemas of declared tools to these bounds instead of the usual ones.
+    pub fn judge_tools(&mut self, limits: &SchemaLimits) {
+        for host in self.virtual_hosts.values_mut() {
+            host.tools = std::mem::take(&mut host.tools).judged(limits);
+        }
     }
 }
 

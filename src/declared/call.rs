@@ -1,6 +1,6 @@
-//! A call of a declared tool, from the raw arguments to the result, in the order of
-//! dual-profile.md 3.4: access, headers, validation, masking, the call itself, filters, and the
-//! check of what came back.
+//! The steps of a call of a declared tool, in the order of dual-profile.md 3.4: access, headers,
+//! validation, masking, the call itself, filters, and the check of what came back. A backend is
+//! asked by the frontend: it knows how its clients' calls reach backends.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     mcp::mirror::check_params,
     policy::{Claims, Denial},
-    schema::pool::{INLINE_STEPS_MAX, PoolFault, Timed, WATCHDOG, timed},
+    schema::pool::{INLINE_STEPS_MAX, PoolFault, Timed, timed},
     shard_state::ShardState,
     upstream::{CallFault, cancel::Cancel},
 };
@@ -38,35 +38,6 @@ pub struct Asker<'a> {
     pub profile: Profile,
     /// Says when nobody wants the result any more.
     pub cancel: Option<&'a Cancel>,
-}
-
-/// A call of a backend's tool, to be made by the frontend: it knows how its clients' calls reach
-/// backends.
-#[derive(Debug)]
-pub struct BackendCall<'a> {
-    /// Index of the backend in the virtual host.
-    pub backend: usize,
-    /// The tool's name there.
-    pub tool: &'a str,
-    /// The arguments, masked: a JSON object.
-    pub arguments: Vec<u8>,
-}
-
-/// What a backend answered instead of a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BackendFailure {
-    /// It gave no answer.
-    Fault(CallFault),
-    /// It answered with a JSON-RPC error of this code.
-    Error(i64),
-    /// The call cannot be made; the caller is told why in these words.
-    Told(&'static str),
-}
-
-impl From<CallFault> for BackendFailure {
-    fn from(fault: CallFault) -> Self {
-        Self::Fault(fault)
-    }
 }
 
 /// Why there is no result at all: a JSON-RPC error. Texts hold no values.
@@ -119,18 +90,18 @@ impl CallRefusal {
     }
 }
 
-/// Calls a tool. `arguments` is the raw value of the request's member, if it has one; `backend`
-/// makes the call when a backend is behind the tool, and gives its raw result.
+/// Judges who calls and what with, before anything is sent. `arguments` is the raw value of the
+/// request's member, if it has one. Gives the masked arguments, or the result that says what is
+/// wrong with them.
 ///
 /// # Errors
 /// When there is no result, not even one that tells of an error.
-pub async fn call(
+pub async fn prepare(
     asker: &Asker<'_>,
     declared: &Declared,
     served: &Served,
     arguments: Option<&[u8]>,
-    backend: impl AsyncFnOnce(BackendCall<'_>) -> Result<Vec<u8>, BackendFailure>,
-) -> Result<ToolResult, CallRefusal> {
+) -> Result<Result<Value, ToolResult>, CallRefusal> {
     let shard = asker.shard;
     let numbers = &shard.numbers;
     numbers.declared_calls.add(1);
@@ -140,10 +111,7 @@ pub async fn call(
     {
         return Err(CallRefusal::Arguments);
     }
-    if let Err(denial) = declared.admit(served, asker.claims) {
-        numbers.declared_denied.add(1);
-        return Err(denial.into());
-    }
+    admit(asker, declared, served)?;
     let raw = arguments.unwrap_or(b"{}").to_vec();
     if has_long_integer(&raw) {
         return Err(CallRefusal::Number);
@@ -155,84 +123,100 @@ pub async fn call(
     };
     let cost = tool.input.schema.cost(raw.len());
     let is_small = raw.len() <= INLINE_BYTES_MAX && cost.is_some_and(|it| it <= INLINE_STEPS_MAX);
-    let prepare = {
+    let judge = {
         let tool = tool.clone();
-        move || prepare(&tool, &raw, mirrored.as_deref())
+        move || masked(&tool, &raw, mirrored.as_deref())
     };
-    let arguments = match run(shard, is_small, prepare).await {
-        Ok(prepared) => match prepared? {
-            Ok(arguments) => arguments,
-            Err(diagnostics) => {
-                numbers.arguments_invalid.add(1);
-                let text = format!("Tool arguments did not conform to inputSchema: {diagnostics}");
-                return Ok(ToolResult::error(text));
-            }
-        },
-        Err(fault) => return Ok(ToolResult::error(fault.to_string())),
+    match run(shard, is_small, judge).await {
+        Ok(judged) => Ok(judged?.map_err(|diagnostics| {
+            numbers.arguments_invalid.add(1);
+            let text = format!("Tool arguments did not conform to inputSchema: {diagnostics}");
+            ToolResult::error(text)
+        })),
+        Err(fault) => Ok(Err(ToolResult::error(fault.to_string()))),
+    }
+}
+
+/// Whether the caller may call the tool.
+///
+/// # Errors
+/// When not.
+pub fn admit(asker: &Asker<'_>, declared: &Declared, served: &Served) -> Result<(), CallRefusal> {
+    declared.admit(served, asker.claims).map_err(|denial| {
+        asker.shard.numbers.declared_denied.add(1);
+        denial.into()
+    })
+}
+
+/// Calls the HTTP API behind a tool with prepared arguments.
+///
+/// # Errors
+/// When there is no result, not even one that tells of an error.
+pub async fn ask_api(
+    asker: &Asker<'_>,
+    declared: &Declared,
+    served: &Served,
+    arguments: &Value,
+) -> Result<ToolResult, CallRefusal> {
+    let (shard, tool) = (asker.shard, &served.tool);
+    let Route::Http { target, credential } = &served.route else {
+        return Ok(ToolResult::error("the tool has no address"));
     };
-    let result = match &served.route {
-        Route::Http { target, credential } => {
-            let caller = HttpCaller {
-                shard,
-                tool,
-                target,
-                credential: credential.as_ref(),
-                client_head: asker.client_head,
-                cancel: asker.cancel,
-                may_repeat: tool
-                    .retry
-                    .as_ref()
-                    .is_some_and(|retry| retry.covers(&arguments)),
-            };
-            match http(caller, &arguments).await? {
-                Ok(reply) => {
-                    let is_small = reply.body.len() <= INLINE_BYTES_MAX;
-                    let read = move || ToolResult::of_http(reply.status, &reply.body);
-                    run(shard, is_small, read).await
-                }
-                Err(text) => {
-                    numbers.calls_failed.add(1);
-                    return Ok(ToolResult::error(text));
-                }
-            }
-        }
-        Route::Mcp(index) => {
-            let call = BackendCall {
-                backend: *index,
-                tool: tool.mcp().map_or(&tool.name, |route| &route.tool),
-                arguments: arguments.to_string().into_bytes(),
-            };
-            match backend(call).await {
-                Ok(raw) => {
-                    let is_small = raw.len() <= INLINE_BYTES_MAX;
-                    let read = move || {
-                        let text = "the backend's reply is no result of a tool";
-                        ToolResult::of_mcp(&raw).unwrap_or_else(|| ToolResult::error(text))
-                    };
-                    run(shard, is_small, read).await
-                }
-                Err(BackendFailure::Fault(CallFault::Cancelled)) => {
-                    return Err(CallRefusal::Cancelled);
-                }
-                Err(BackendFailure::Fault(fault)) => {
-                    numbers.calls_failed.add(1);
-                    return Ok(ToolResult::error(format!("upstream failed: {fault}")));
-                }
-                Err(BackendFailure::Error(code)) => return Err(CallRefusal::Backend(code)),
-                Err(BackendFailure::Told(text)) => return Ok(ToolResult::error(text)),
-            }
+    let caller = HttpCaller {
+        shard,
+        tool,
+        target,
+        credential: credential.as_ref(),
+        client_head: asker.client_head,
+        cancel: asker.cancel,
+        may_repeat: tool
+            .retry
+            .as_ref()
+            .is_some_and(|retry| retry.covers(arguments)),
+    };
+    let reply = match http(caller, arguments).await? {
+        Ok(reply) => reply,
+        Err(text) => {
+            shard.numbers.calls_failed.add(1);
+            return Ok(ToolResult::error(text));
         }
     };
-    match result {
+    let is_small = reply.body.len() <= INLINE_BYTES_MAX;
+    let read = move || ToolResult::of_http(reply.status, &reply.body);
+    match run(shard, is_small, read).await {
         Ok(result) => Ok(finish(asker, declared, served, result).await),
         Err(fault) => Ok(ToolResult::error(fault.to_string())),
     }
 }
 
-/// Parsed, compared with its headers, validated and masked arguments.
-type Prepared = Result<Result<Value, String>, CallRefusal>;
+/// What a raw result of the backend behind a tool comes to.
+pub async fn of_backend(
+    asker: &Asker<'_>,
+    declared: &Declared,
+    served: &Served,
+    raw: Vec<u8>,
+) -> ToolResult {
+    let is_small = raw.len() <= INLINE_BYTES_MAX;
+    let read = move || {
+        let text = "the backend's reply is no result of a tool";
+        ToolResult::of_mcp(&raw).unwrap_or_else(|| ToolResult::error(text))
+    };
+    match run(asker.shard, is_small, read).await {
+        Ok(result) => finish(asker, declared, served, result).await,
+        Err(fault) => ToolResult::error(fault.to_string()),
+    }
+}
 
-fn prepare(tool: &Tool, raw: &[u8], mirrored: Option<&[u8]>) -> Prepared {
+/// What it comes to that the backend behind a tool gave no answer.
+pub fn of_fault(asker: &Asker<'_>, fault: CallFault) -> ToolResult {
+    asker.shard.numbers.calls_failed.add(1);
+    ToolResult::error(format!("upstream failed: {fault}"))
+}
+
+/// Parsed, compared with its headers, validated and masked arguments.
+type Masked = Result<Result<Value, String>, CallRefusal>;
+
+fn masked(tool: &Tool, raw: &[u8], mirrored: Option<&[u8]>) -> Masked {
     let mut arguments: Value = serde_json::from_slice(raw).map_err(|_| CallRefusal::Arguments)?;
     if let Some(client_head) = mirrored {
         let mirrored = check_params(client_head, &tool.input.headers, Some(raw));
@@ -312,6 +296,7 @@ async fn run<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, PoolFault> {
     let numbers = &shard.numbers;
+    let watchdog = shard.settings.timeouts.validation_watchdog;
     let done = if is_small {
         timed(work)
     } else {
@@ -319,7 +304,7 @@ async fn run<T: Send + 'static>(
         shard.schemas.run(work).await
     };
     match &done {
-        Ok(Timed { took, .. }) if *took > WATCHDOG => numbers.schema_slow.add(1),
+        Ok(Timed { took, .. }) if *took > watchdog => numbers.schema_slow.add(1),
         Ok(_) => {}
         Err(PoolFault::Exhausted) => numbers.schema_exhausted.add(1),
         Err(PoolFault::Failed) => numbers.schema_failed.add(1),

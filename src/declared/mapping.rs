@@ -250,7 +250,7 @@ mod tests {
     use crate::declared::{Kind, Tools};
 
     fn call(tool: Value, arguments: &Value) -> Result<HttpCall, MapFault> {
-        let tools = Tools::read(json!([tool])).unwrap();
+        let tools = Tools::read(json!([tool]), &Default::default()).unwrap();
         assert_eq!(tools.faults(), []);
         let Kind::Http(route) = &tools.tools()[0].kind else {
             panic!("not an HTTP tool");
@@ -310,7 +310,7 @@ mod tests {
         #[test]
         fn no_path_breaks_its_reader(path in "[/{}a-c.%?]{0,12}") {
             let tool = json!({"name": "t", "targetHost": "https://x", "path": path});
-            let _ = Tools::read(json!([tool]));
+            let _ = Tools::read(json!([tool]), &Default::default());
         }
     }
 }

@@ -38,6 +38,17 @@ pub(super) enum Route {
     Mcp(usize),
 }
 
+impl Served {
+    /// Index in the virtual host of the backend behind it; `None`: an HTTP API is.
+    #[must_use]
+    pub fn backend(&self) -> Option<usize> {
+        match self.route {
+            Route::Http { .. } => None,
+            Route::Mcp(index) => Some(index),
+        }
+    }
+}
+
 /// What rules know a backend's tool by, as they know a declared one of that name.
 fn relayed_endpoint(name: &str) -> String {
     format!("/{name}@call")

@@ -37,11 +37,12 @@ pub struct Report {
 }
 
 impl Tools {
-    /// Judges a list of declarations, or a string that holds one as JSON.
+    /// Judges a list of declarations, or a string that holds one as JSON, whose schemas are held to
+    /// these bounds.
     ///
     /// # Errors
     /// When it is neither.
-    pub fn read(source: Value) -> Result<Self, &'static str> {
+    pub fn read(source: Value, limits: &SchemaLimits) -> Result<Self, &'static str> {
         const NEITHER: &str = "tools is a list of declarations, or a string with one";
         let unquoted;
         let list = match &source {
@@ -52,7 +53,6 @@ impl Tools {
             }
             _ => return Err(NEITHER),
         };
-        let limits = SchemaLimits::default();
         let mut faults = Vec::new();
         if list.len() > TOOLS_MAX {
             let text = format!("more than {TOOLS_MAX} tools");
@@ -65,7 +65,7 @@ impl Tools {
         }
         let mut tools = Vec::new();
         for (index, declaration) in list.iter().take(TOOLS_MAX).enumerate() {
-            match load::tool(declaration, index, &limits) {
+            match load::tool(declaration, index, limits) {
                 Ok(tool) => tools.push(Arc::new(tool)),
                 Err(found) => faults.extend(found),
             }
@@ -78,6 +78,18 @@ impl Tools {
             tools,
             faults,
         }))))
+    }
+
+    /// The same tools, their schemas held to these bounds instead of the usual ones.
+    #[must_use]
+    pub fn judged(self, limits: &SchemaLimits) -> Self {
+        match self.source() {
+            // It was a list, and is one.
+            Some(source) if *limits != SchemaLimits::default() => {
+                Self::read(source.clone(), limits).unwrap_or_default()
+            }
+            _ => self,
+        }
     }
 
     /// Whether the virtual host says nothing of tools.
@@ -148,6 +160,7 @@ impl Serialize for Tools {
 
 impl<'de> Deserialize<'de> for Tools {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::read(Value::deserialize(deserializer)?).map_err(D::Error::custom)
+        let source = Value::deserialize(deserializer)?;
+        Self::read(source, &SchemaLimits::default()).map_err(D::Error::custom)
     }
 }

@@ -9,6 +9,7 @@ mod way;
 use std::{rc::Rc, time::Instant};
 
 pub use attempt::Attempt;
+pub use declared::conclude;
 pub use way::tool_error;
 use way::{Way, not_stateless};
 
@@ -183,21 +184,26 @@ pub async fn call(
         let Way::Bridged(bridged) = way else {
             return Err(Refusal::Internal);
         };
-        let parked = held::Parking { bridged, parked };
+        let parked = held::Parking {
+            bridged,
+            parked,
+            is_declared: false,
+        };
         return held::park(shard, caller, message, parked, &mut flow).await;
     }
-    drop(flow);
-    drop(entered);
     subscription.end(match &outcome {
         Ok(Relayed::Said(kind)) => Some(*kind),
         _ => None,
     });
     match outcome {
-        Err(Cut::Backend(CallFault::Cancelled)) => gone_is_fine(reply.nothing().await),
+        Err(Cut::Backend(CallFault::Cancelled)) => {
+            flow.nothing().await;
+            Ok(())
+        }
         Err(Cut::Headers(name)) => Err(Refusal::modern(Some(id), StatelessFault::Header(name))),
         Err(Cut::Backend(fault)) => {
             shard.numbers.calls_failed.add(1);
-            Err(Refusal::Backend(id.into(), fault))
+            flow.refuse(Refusal::Backend(id.into(), fault)).await
         }
         // A client that left is no refusal; its connection closes.
         Ok(_) | Err(Cut::Client) => Ok(()),

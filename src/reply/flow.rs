@@ -13,6 +13,7 @@ use crate::{
     http::{LAST_CHUNK, encode_chunk, sse},
     mcp::version::Version,
     method::taken,
+    refusal::Refusal,
     reply::{ClientGone, Reply, relay::Cut},
     session::{Session, calls::ClientCall, streams::CallStream},
     shard_state::ShardState,
@@ -38,6 +39,18 @@ pub struct Flow<'a, 'b> {
     is_detached: bool,
     /// The pause before a client resumes, as the backend wants it.
     pub retry_ms: Option<u64>,
+    /// The response is kept, and not said.
+    is_keeping: bool,
+    kept: Option<Kept>,
+}
+
+/// A response that was kept.
+#[derive(Debug)]
+pub struct Kept {
+    /// The whole message, in the client's terms.
+    pub document: Vec<u8>,
+    /// The HTTP status it would have by itself.
+    pub status: u16,
 }
 
 impl Drop for Flow<'_, '_> {
@@ -68,12 +81,31 @@ impl<'a, 'b> Flow<'a, 'b> {
             has_head: false,
             is_detached: false,
             retry_ms: None,
+            is_keeping: false,
+            kept: None,
         }
     }
 
-    /// Whether a stream was begun.
-    pub fn has_begun(&self) -> bool {
-        self.has_begun
+    /// Keeps the response for whoever made this, who says something in its place: the client hears
+    /// everything else, and whoever relays leaves failures and the end of the stream alone.
+    pub fn keep_response(&mut self) {
+        self.is_keeping = true;
+    }
+
+    /// The response that was kept, if there was one. What is said from now on is said.
+    pub fn take_response(&mut self) -> Option<Kept> {
+        self.is_keeping = false;
+        self.kept.take()
+    }
+
+    /// Whether a JSON response may be written straight to [`Self::reply`].
+    pub fn is_plain(&self) -> bool {
+        !self.has_begun && !self.is_keeping
+    }
+
+    /// Whether a stream was begun that ends with what its backend does.
+    pub fn must_end(&self) -> bool {
+        self.has_begun && !self.is_keeping
     }
 
     /// The reply, for one that is not a stream.
@@ -195,6 +227,12 @@ impl<'a, 'b> Flow<'a, 'b> {
         response: Vec<u8>,
         status: u16,
     ) -> Result<(), Cut> {
+        if self.is_keeping {
+            self.pass_on(messages).await?;
+            let document = response;
+            self.kept = Some(Kept { document, status });
+            return Ok(());
+        }
         let is_stream = self.has_begun
             || (status == 200 && self.reply.prefers_stream())
             || (!messages.is_empty() && self.reply.can_stream());
@@ -226,6 +264,28 @@ impl<'a, 'b> Flow<'a, 'b> {
             out.extend_from_slice(LAST_CHUNK);
         }
         self.shard.shard.buffers.put(self.reply.last(out).await?);
+        Ok(())
+    }
+
+    /// Ends without a response: its caller has cancelled the request and waits for none.
+    pub async fn nothing(&mut self) {
+        // A client that has left hears no end.
+        let _ = match self.has_begun {
+            true => self.end(b"").await,
+            false => self.reply.nothing().await.map_err(Cut::from),
+        };
+    }
+
+    /// Says a refusal in the stream.
+    ///
+    /// # Errors
+    /// None was begun: the refusal is the answer to the request as such.
+    pub async fn refuse(&mut self, refusal: Refusal) -> Result<(), Refusal> {
+        if !self.has_begun {
+            return Err(refusal);
+        }
+        // A client that has left hears no reason.
+        let _ = self.finish(Vec::new(), refusal.answer().body, 200).await;
         Ok(())
     }
 

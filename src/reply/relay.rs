@@ -112,34 +112,39 @@ pub async fn relay(
             if call.entry.cancel.is_cancelled() {
                 return Err(CallFault::Cancelled.into());
             }
+            let said = |marks| Said {
+                document: &document,
+                scan: &scan,
+                marks,
+            };
             let mut out = shard.shard.buffers.take();
-            match verdict {
-                Verdict::Relay(marks) if !flow.has_begun() => {
-                    let said = Said {
-                        document: &document,
-                        scan: &scan,
-                        marks,
-                    };
-                    write_response(flow.reply(), &mut out, said, call, status);
+            let status = match verdict {
+                Verdict::Relay(marks) if flow.is_plain() => {
+                    write_response(flow.reply(), &mut out, said(marks), call, status);
                     drop(document);
                     shard.shard.buffers.put(shard.upstream.finish(exchange));
                     shard.shard.buffers.put(flow.reply().last(out).await?);
+                    return Ok(Relayed::Said(scan.kind));
                 }
                 Verdict::Relay(marks) => {
-                    let said = Said {
-                        document: &document,
-                        scan: &scan,
-                        marks,
-                    };
-                    response(&mut out, said, call);
-                    flow.finish(Vec::new(), out, 200).await?;
+                    response(&mut out, said(marks), call);
+                    status_of(said(marks), call, status)
                 }
                 Verdict::Replace(result) => {
-                    let said = crate::method::result(call.client_id, result.as_bytes());
-                    flow.finish(Vec::new(), said, 200).await?;
+                    out = crate::method::result(call.client_id, result.as_bytes());
+                    200
                 }
-                Verdict::Ask => return Ok(Relayed::Asked(document.as_ref().into())),
-            }
+                Verdict::Ask => {
+                    let asked = document.as_ref().into();
+                    drop(document);
+                    shard.shard.buffers.put(out);
+                    shard.shard.buffers.put(shard.upstream.finish(exchange));
+                    return Ok(Relayed::Asked(asked));
+                }
+            };
+            drop(document);
+            shard.shard.buffers.put(shard.upstream.finish(exchange));
+            flow.finish(Vec::new(), out, status).await?;
             Ok(Relayed::Said(scan.kind))
         }
         ReplyForm::Stream => {
@@ -205,15 +210,17 @@ pub fn judge(document: &[u8], scan: &ReplyScan, call: &Call<'_>) -> Result<Verdi
             Ok(Verdict::Relay(Some(marks)))
         }
         ResultType::Task | ResultType::Extension if call.method == b"tools/call" => {
-            let text = "The tool's answer needs what this client does not support";
             Ok(Verdict::Replace(match is_stateless {
-                true => tool_error(text),
-                false => session_tool_error(text),
+                true => tool_error(NOT_SUPPORTED),
+                false => session_tool_error(NOT_SUPPORTED),
             }))
         }
         _ => Err(CallFault::ResultType),
     }
 }
+
+/// What a tool's result says in the place of one that the client could make nothing of.
+pub const NOT_SUPPORTED: &str = "The tool's answer needs what this client does not support";
 
 /// Whether a client that knows these extensions can have named the one that a result is of. Only
 /// that of tasks can be told by its results.
@@ -238,10 +245,7 @@ fn write_response(
     status: u16,
 ) {
     let Said { document, scan, .. } = said;
-    let status = match call.session.version.is_stateless() {
-        true => profile::status_of_error(document, scan).unwrap_or(status),
-        false => 200,
-    };
+    let status = status_of(said, call, status);
     let Some(edits) = edits_of(said, call) else {
         let length = document.len() - scan.id.map_or(0, |id| id.len()) + call.client_id.len();
         out.reserve(length + 256);
@@ -254,6 +258,14 @@ fn write_response(
     out.reserve(body.len() + 256);
     reply.json_head_with(out, status, body.len());
     out.extend_from_slice(&body);
+}
+
+/// The HTTP status of a response by itself, where the backend's was `status`.
+fn status_of(said: Said<'_>, call: &Call<'_>, status: u16) -> u16 {
+    match call.session.version.is_stateless() {
+        true => profile::status_of_error(said.document, said.scan).unwrap_or(status),
+        false => 200,
+    }
 }
 
 /// Appends the response in the client's terms.

@@ -321,7 +321,7 @@ impl<'a, 'b, 'c, 'd> Stream<'a, 'b, 'c, 'd> {
 
     /// The backend failed: an error in the stream if one was begun, else the caller's to answer.
     async fn fail(&mut self, fault: CallFault) -> Result<Step, Cut> {
-        if !self.flow.has_begun() {
+        if !self.flow.must_end() {
             return Err(fault.into());
         }
         let text = format!("Routing problem... {fault}");
@@ -333,7 +333,7 @@ impl<'a, 'b, 'c, 'd> Stream<'a, 'b, 'c, 'd> {
 
     /// The caller does not want the response any more: its stream just ends.
     async fn cancelled(&mut self) -> Result<Step, Cut> {
-        if !self.flow.has_begun() {
+        if !self.flow.must_end() {
             return Err(CallFault::Cancelled.into());
         }
         self.flow.end(b"").await?;

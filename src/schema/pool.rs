@@ -15,10 +15,6 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use tokio::sync::oneshot;
 
-/// `maxConcurrentValidations`: checks waiting, and threads at the most.
-pub const VALIDATIONS_MAX: usize = 32;
-/// `validationWatchdogMs`: a check that takes longer is counted.
-pub const WATCHDOG: Duration = Duration::from_millis(50);
 /// Steps, as [`super::Schema::cost`] counts them, up to which a check stays on its shard: some
 /// hundred microseconds at the most.
 pub const INLINE_STEPS_MAX: usize = 1 << 18;
@@ -59,11 +55,12 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of up to as many threads as there are cores; none has started.
+    /// A pool with so many places in the queue, and of up to as many threads, but not more than
+    /// there are cores; none has started (`maxConcurrentValidations`).
     #[must_use]
-    pub fn new() -> Arc<Self> {
+    pub fn new(validations_max: usize) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::with(cores.min(VALIDATIONS_MAX), VALIDATIONS_MAX)
+        Self::with(cores.min(validations_max), validations_max)
     }
 
     /// A pool of this many threads and places in the queue.

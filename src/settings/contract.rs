@@ -19,13 +19,13 @@ pub(super) enum Meaning {
     Only(&'static str, &'static str),
     /// The revisions without sessions: a list of the only one.
     StatelessVersions,
-    /// A whole number above 0 that is this one, whatever is said.
-    Fixed(u64),
+    /// The setting of this flag, under another name than this one.
+    Alias(&'static str, &'static str),
     /// A whole number above 0 that changes nothing; with the reason.
     Idle(&'static str),
 }
 
-use Meaning::{AtLeast, Fixed, Idle, Only, Setting, StatelessVersions};
+use Meaning::{Alias, AtLeast, Idle, Only, Setting, StatelessVersions};
 
 /// Every name, with the tables it stands in.
 pub(super) const NAMES: &[(&str, Meaning)] = &[
@@ -60,14 +60,29 @@ pub(super) const NAMES: &[(&str, Meaning)] = &[
         "schema.allowExternalRefs",
         Only("false", "nothing is fetched that a schema names"),
     ),
-    ("schema.maxSchemaBytes", Fixed(1_048_576)),
-    ("schema.maxDepth", Fixed(64)),
-    ("schema.maxSubschemas", Fixed(4096)),
-    ("schema.maxCompositionBranches", Fixed(256)),
-    ("schema.maxSchemaGraphVisits", Fixed(4096)),
-    ("schema.maxConcurrentValidations", Fixed(32)),
-    ("schema.validationWatchdogMs", Fixed(50)),
-    ("schema.validationTimeoutMs", Fixed(50)),
+    ("schema.maxSchemaBytes", Setting("max-schema-bytes")),
+    ("schema.maxDepth", Setting("max-schema-depth")),
+    ("schema.maxSubschemas", Setting("max-subschemas")),
+    (
+        "schema.maxCompositionBranches",
+        Setting("max-composition-branches"),
+    ),
+    (
+        "schema.maxSchemaGraphVisits",
+        Setting("max-schema-graph-visits"),
+    ),
+    (
+        "schema.maxConcurrentValidations",
+        Setting("max-concurrent-validations"),
+    ),
+    (
+        "schema.validationWatchdogMs",
+        Setting("validation-watchdog-ms"),
+    ),
+    (
+        "schema.validationTimeoutMs",
+        Alias("schema.validationWatchdogMs", "validation-watchdog-ms"),
+    ),
     ("protocols.legacy.enabled", Setting("legacy-enabled")),
     ("protocols.legacy.versions", Setting("legacy-versions")),
     ("protocols.stateless.enabled", Setting("stateless-enabled")),
@@ -190,6 +205,9 @@ mod tests {
                 let others = NAMES.iter().filter(|(_, other)| other == meaning);
                 assert_eq!(others.count(), 1, "{flag}");
             }
+            if let Alias(other, flag) = meaning {
+                assert_eq!(super::meaning(other), Some(Setting(flag)), "{name}");
+            }
         }
         assert!(SETTINGS.len() > NAMES.len());
     }
@@ -201,7 +219,7 @@ mod tests {
                 Setting(flag) | AtLeast(flag, _) => format!("| `{name}` | `--{flag}` |"),
                 Only(value, _) => format!("| `{name}` | only `{value}` |"),
                 StatelessVersions => format!("| `{name}` | only `[\"{STATELESS}\"]` |"),
-                Fixed(number) => format!("| `{name}` | fixed at `{number}` |"),
+                Alias(other, _) => format!("| `{name}` | `{other}` |"),
                 Idle(_) => format!("| `{name}` | no effect |"),
             };
             assert!(BOOK.contains(&row), "docs/settings.md lacks {row}");
@@ -213,21 +231,6 @@ mod tests {
             cell.is_some_and(|(name, _)| meaning(name).is_some())
         });
         assert_eq!(rows.count(), NAMES.len());
-    }
-
-    #[test]
-    fn what_is_fixed_is_what_schemas_are_held_to() {
-        let limits = crate::schema::SchemaLimits::default();
-        for (name, number) in [
-            ("maxSchemaBytes", limits.bytes_max),
-            ("maxDepth", limits.depth_max),
-            ("maxSubschemas", limits.subschemas_max),
-            ("maxCompositionBranches", limits.branches_max),
-            ("maxSchemaGraphVisits", limits.visits_max),
-        ] {
-            let fixed = meaning(&format!("schema.{name}"));
-            assert_eq!(fixed, Some(Fixed(number as u64)), "{name}");
-        }
     }
 
     #[test]

@@ -189,7 +189,7 @@ impl Reading<'_> {
         table: &DeTable<'_>,
     ) {
         match meaning {
-            Meaning::Setting(flag) | Meaning::AtLeast(flag, _) => {
+            Meaning::Setting(flag) | Meaning::AtLeast(flag, _) | Meaning::Alias(_, flag) => {
                 let Some(setting) = Setting::find(flag) else {
                     return;
                 };
@@ -228,12 +228,6 @@ impl Reading<'_> {
                 let is_on = enabled.and_then(DeValue::as_bool) != Some(false);
                 if let Err(problem) = contract::check_stateless_versions(&texts, is_on) {
                     self.fault(start, key, problem);
-                }
-            }
-            Meaning::Fixed(fixed) => {
-                let said = self.above_0(start, key, value);
-                if said.is_some_and(|said| said != fixed) {
-                    self.note(start, key, format!("no effect: it is {fixed}"));
                 }
             }
             Meaning::Idle(why) => {

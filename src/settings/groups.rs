@@ -6,6 +6,7 @@
 use super::secret::Secret;
 use crate::auth::IssuerRules;
 use crate::mcp::version::VersionSet;
+use crate::schema::SchemaLimits;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -305,6 +306,10 @@ pub struct Limits {
     pub body_bytes_max: usize,
     /// Objects and arrays inside each other in a request.
     pub json_depth_max: u16,
+    /// The schemas of declared tools.
+    pub schema: SchemaLimits,
+    /// Checks against schemas that wait for a thread, and such threads.
+    pub validations_max: usize,
     /// JSON reply of a backend.
     pub response_bytes_max: usize,
     /// One event of a backend's stream.
@@ -340,6 +345,8 @@ pub struct Timeouts {
     pub idle: Duration,
     /// A client that does not read.
     pub write: Duration,
+    /// A check against a schema that is not counted as slow.
+    pub validation_watchdog: Duration,
     /// A backend's `initialize`.
     pub initialize: Duration,
     /// A connection to a backend, with TLS.

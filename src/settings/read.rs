@@ -20,6 +20,7 @@ use super::values::{
 };
 use super::{Purpose, Settings};
 use crate::mcp::json::DEPTH_MAX;
+use crate::schema::SchemaLimits;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -376,6 +377,15 @@ fn limits(reader: &mut Reader<'_>) -> Limits {
         body_bytes_max: reader.size("body-bytes-max", KIB..=1024 * MIB),
         json_depth_max: u16::try_from(reader.count("json-depth-max", 1..=u64::from(DEPTH_MAX)))
             .unwrap_or(DEPTH_MAX),
+        schema: SchemaLimits {
+            // No document with tools is longer, or nests deeper.
+            bytes_max: reader.size("max-schema-bytes", 1..=4 * MIB),
+            depth_max: reader.count("max-schema-depth", 1..=u64::from(DEPTH_MAX)),
+            subschemas_max: reader.count("max-subschemas", 1..=1_000_000),
+            branches_max: reader.count("max-composition-branches", 1..=1_000_000),
+            visits_max: reader.count("max-schema-graph-visits", 1..=1_000_000),
+        },
+        validations_max: reader.count("max-concurrent-validations", 1..=1024),
         response_bytes_max: reader.size("response-bytes-max", KIB..=1024 * MIB),
         sse_event_bytes_max: reader.size("sse-event-bytes-max", KIB..=1024 * MIB),
         page_items_max: reader.count("page-items-max", 0..=1_000_000),
@@ -405,11 +415,13 @@ fn or_default(value: usize, default: usize) -> usize {
 }
 
 fn timeouts(reader: &mut Reader<'_>) -> Timeouts {
+    let watchdog_ms = reader.count("validation-watchdog-ms", 1..=60_000) as u64;
     Timeouts {
         head: reader.time("head-timeout", MS..=HOUR),
         body: reader.time("body-timeout", MS..=HOUR),
         idle: reader.time("idle-timeout", MS..=24 * HOUR),
         write: reader.time("write-timeout", MS..=HOUR),
+        validation_watchdog: Duration::from_millis(watchdog_ms),
         initialize: reader.time("initialize-timeout", MS..=HOUR),
         upstream_connect: reader.time("upstream-connect-timeout", MS..=HOUR),
         upstream_first_byte: reader.time("upstream-first-byte-timeout", MS..=24 * HOUR),

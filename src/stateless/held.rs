@@ -19,13 +19,19 @@ use memchr::memmem::Finder;
 use shards::{ShardId, deadline::now_ms};
 
 use crate::{
+    declared::{
+        Profile,
+        call::{Asker, admit},
+        claims_of,
+    },
     mcp::{
         envelope::{self, Envelope},
         json::{self, DEPTH_MAX},
         profile,
         version::STATELESS,
     },
-    method::{id_of, result},
+    method::{call::conclude, id_of, result},
+    preflight::text,
     refusal::Refusal,
     reply::{
         Reply,
@@ -55,6 +61,8 @@ pub struct Parking {
     pub bridged: Box<Bridged>,
     /// Its stream, and what is asked.
     pub parked: Box<Parked>,
+    /// It is of a tool that the virtual host declares: what it comes to is not relayed as it is.
+    pub is_declared: bool,
 }
 
 struct Held {
@@ -221,8 +229,15 @@ pub async fn resume(
     let id = id_of(caller, message);
     let refused = |fault| Refusal::modern(Some(id), fault);
     let digest = shard.held.digest(caller, message);
+    // The name says one tool only as long as the configuration does.
+    let served = match message.method.map(|span| span.slice(caller.body)) {
+        Some(b"tools/call") => text(message.name.map(|span| span.slice(caller.body))),
+        _ => None,
+    };
+    let served = served.and_then(|name| caller.host.declared.find(&name));
     let is_own = |held: &Held| {
-        held.principal == caller.principal.fingerprint
+        held.call.is_declared == served.is_some()
+            && held.principal == caller.principal.fingerprint
             && held.host == caller.host.name
             && held.digest == digest
             && held.until_ms > now_ms()
@@ -246,6 +261,19 @@ pub async fn resume(
     let token = message.progress_token.map(|span| span.slice(caller.body));
     let entered = session.calls.enter(id, token);
     entered.call.add_leg(leg.clone());
+    let claims = claims_of(caller);
+    let asker = Asker {
+        shard,
+        claims: &claims,
+        client_head: caller.request.head_bytes(),
+        profile: Profile::Stateless,
+        cancel: Some(&entered.call.cancel),
+    };
+    if let Some(served) = served {
+        // The caller may be another one by now, as far as the token tells.
+        let admitted = admit(&asker, &caller.host.declared, served);
+        admitted.map_err(|refusal| refused(StatelessFault::Tool(refusal)))?;
+    }
     if let Err(fault) = to.place.backend().admit(&caller.principal) {
         return Err(refused(StatelessFault::Backend(fault)));
     }
@@ -270,6 +298,9 @@ pub async fn resume(
     let method = message
         .method
         .map_or(&b""[..], |span| span.slice(caller.body));
+    if served.is_some() {
+        flow.keep_response();
+    }
     let relayed = Call {
         session: &session,
         backend: &to,
@@ -288,19 +319,25 @@ pub async fn resume(
         u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
         0,
     );
-    match outcome {
-        Ok(Relayed::Parked(parked)) => {
+    match (outcome, served) {
+        (Ok(Relayed::Parked(parked)), _) => {
+            flow.take_response();
             let call = Parking {
                 bridged: call.bridged,
                 parked,
+                is_declared: call.is_declared,
             };
             park(shard, caller, message, call, &mut flow).await
         }
-        Ok(Relayed::Said(_) | Relayed::Asked(_)) | Err(Cut::Client) => Ok(()),
-        Err(Cut::Headers(name)) => Err(refused(StatelessFault::Header(name))),
-        Err(Cut::Backend(fault)) => {
+        (outcome, Some(served)) => {
+            let asked = (id, &entered.call);
+            conclude(&asker, caller, served, asked, outcome, flow).await
+        }
+        (Ok(_) | Err(Cut::Client), None) => Ok(()),
+        (Err(Cut::Headers(name)), None) => Err(refused(StatelessFault::Header(name))),
+        (Err(Cut::Backend(fault)), None) => {
             shard.numbers.calls_failed.add(1);
-            Err(refused(StatelessFault::Backend(fault)))
+            flow.refuse(refused(StatelessFault::Backend(fault))).await
         }
     }
 }

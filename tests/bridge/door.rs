@@ -35,7 +35,10 @@ impl Alone {
         .with_root_certificates(roots)
         .with_no_client_auth();
         let (bridge, thread) = Bridge::start(&settings, Arc::new(tls)).unwrap();
-        let rules = DocumentRules { allow_stdio: true };
+        let rules = DocumentRules {
+            allow_stdio: true,
+            ..DocumentRules::default()
+        };
         let document = parse_document_under(rules, &document.to_string(), "f").unwrap();
         bridge.register(&document);
         let servers = document.stdio_servers();

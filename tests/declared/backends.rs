@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     McpClient, Plan, api_of, error_of,
-    support::{Backend, Gateway, HOST, LAYOUTS, eventually},
+    support::{Backend, Gateway, HOST, LAYOUTS, call_body, eventually},
     text_of, tool,
 };
 
@@ -118,6 +118,16 @@ fn a_backends_tool_gets_a_schema_a_name_and_masks_of_its_own() {
         backend.lose_sessions();
         let again = client.call("1", "find_person", r#"{"who":"y"}"#);
         assert_eq!(text_of(&again, false), r#"a lookup {"who":"y"}"#);
+        let mut old = McpClient::open_with(&gateway, "2025-03-26", "{}");
+        let calls = ["z", "q"].map(|who| {
+            let arguments = format!(r#"{{"who":"{who}"}}"#);
+            call_body("7", "find_person", &arguments)
+        });
+        let answers = old.post(format!("[{}]", calls.join(","))).json();
+        for (answer, who) in answers.as_array().unwrap().iter().zip(["z", "q"]) {
+            let text = format!(r#"a lookup {{"who":"{who}"}}"#);
+            assert_eq!(answer["result"]["content"][0]["text"], text, "{answers}");
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use shardgate::{
         user_config::UserConfig,
     },
     declared::Tools,
+    schema::SchemaLimits,
 };
 
 use crate::{
@@ -24,7 +25,7 @@ fn sound(members: Value) -> Value {
 
 /// Reason codes and places of what is wrong with one declaration.
 fn faults(tool: &Value) -> Vec<(String, String)> {
-    let tools = Tools::read(json!([tool])).unwrap();
+    let tools = Tools::read(json!([tool]), &SchemaLimits::default()).unwrap();
     let faults = tools.faults().iter();
     faults
         .map(|fault| {
@@ -60,10 +61,11 @@ fn sound_declarations_in_every_spelling() {
     ] {
         assert_eq!(faults(&tool), [], "{tool}");
     }
-    let quoted = Tools::read(json!([sound(json!({}))]).to_string().into()).unwrap();
+    let usual = SchemaLimits::default();
+    let quoted = Tools::read(json!([sound(json!({}))]).to_string().into(), &usual).unwrap();
     assert_eq!(quoted.tools().len(), 1);
     for neither in [json!({}), json!("x"), Value::Null, json!(1)] {
-        assert!(Tools::read(neither).is_err());
+        assert!(Tools::read(neither, &usual).is_err());
     }
 }
 
@@ -411,6 +413,57 @@ fn the_report_tells_all_faults_of_all_tools_at_once() {
     );
 }
 
+/// Each bound of a schema is a setting: the same tool is sound under one and refused under another.
+#[test]
+fn bounds_of_schemas_are_settings() {
+    let folder = Folder::new();
+    let write = |name: &str, schema: &Value| {
+        let tools = json!([sound(json!({"inputSchema": schema}))]);
+        let document = json!({"virtual_hosts": {"v": {"backends": {}, "tools": tools}}});
+        folder.write(name, &document.to_string())
+    };
+    let schema = json!({"type": "object", "properties": {
+        "a": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+        "b": {"$ref": "#/properties/a"}}});
+    let path = write("some.json", &schema);
+    // Root, a, b, and two branches at each of the two ways to them.
+    let bytes = schema.to_string().len();
+    for (flag, enough, code) in [
+        ("max-schema-bytes", bytes, "SCHEMA_BUDGET_EXCEEDED"),
+        ("max-schema-depth", 6, "SCHEMA_BUDGET_EXCEEDED"),
+        ("max-subschemas", 5, "SCHEMA_BUDGET_EXCEEDED"),
+        (
+            "max-composition-branches",
+            4,
+            "COMPOSITION_BRANCH_LIMIT_EXCEEDED",
+        ),
+        (
+            "max-schema-graph-visits",
+            8,
+            "SCHEMA_GRAPH_VISIT_LIMIT_EXCEEDED",
+        ),
+    ] {
+        let check = |bound: usize| {
+            let flag = format!("--{flag}={bound}");
+            run(&folder, &["config", "check", &flag, "--json", &path], "")
+        };
+        let report = check(enough);
+        assert_eq!(report.code, 0, "{flag}: {}", report.stdout);
+        let report = check(enough - 1);
+        assert_eq!(report.code, 2, "{flag}");
+        let said: Value = serde_json::from_str(&report.stdout).unwrap();
+        assert_eq!(said["errors"][0]["reasonCode"], code, "{flag}");
+    }
+    let deep = (0..70).fold(json!(1), |below, _| json!([below]));
+    let deep = json!({"type": "object", "examples": [deep]});
+    let path = write("deep.json", &deep);
+    let usual = run(&folder, &["config", "check", "--json", &path], "");
+    assert_eq!(usual.code, 2);
+    let deeper = ["config", "check", "--max-schema-depth=80", "--json", &path];
+    let report = run(&folder, &deeper, "");
+    assert_eq!(report.code, 0, "{}", report.stdout);
+}
+
 #[test]
 fn the_map_form_carries_tools_and_rules() {
     let text = json!({"virtual_hosts": {"v": {
@@ -435,6 +488,17 @@ fn the_map_form_carries_tools_and_rules() {
     assert_eq!(config.check().len(), 1);
     let reason = "INPUT_SCHEMA_MISSING_OBJECT_ROOT";
     let fault = decode(&encode_map(&config), &DecodeLimits::default());
+    assert_eq!(fault, Err(DecodeFault::UnsoundTool { reason }));
+
+    let strict = DecodeLimits {
+        schema: SchemaLimits {
+            depth_max: 2,
+            ..SchemaLimits::default()
+        },
+        ..DecodeLimits::default()
+    };
+    let reason = "SCHEMA_BUDGET_EXCEEDED";
+    let fault = decode(&bytes, &strict);
     assert_eq!(fault, Err(DecodeFault::UnsoundTool { reason }));
 
     let small = DecodeLimits {

@@ -247,7 +247,8 @@ fn every_document_of_the_collection_is_converted_to_sound_tools_or_refused_in_wo
                 match convert(&document, &options) {
                     Ok(converted) => {
                         tools_made += converted.tools.len();
-                        let read = Tools::read(Value::Array(converted.tools)).unwrap();
+                        let read = Tools::read(Value::Array(converted.tools), &Default::default())
+                            .unwrap();
                         assert_eq!(read.faults(), [], "{path:?}");
                     }
                     Err(fault) => assert_eq!(version, "2.0", "{path:?}: {fault}"),

@@ -24,6 +24,7 @@ fn beside(redis: &Server) -> Gateway {
     let port = redis.port;
     Plan::without_document()
         .settings(move |settings| {
+            settings.limits.schema.depth_max = 100;
             settings.store.source = StoreSource::Redis(Redis {
                 host: "127.0.0.1".to_owned(),
                 port,
@@ -45,7 +46,12 @@ fn tools_come_from_redis_and_a_faulty_value_changes_nothing() {
     let one = |name: &str, schema: Value| json!([tool(name, &api, json!({"inputSchema": schema}))]);
     publish(
         &mut admin,
-        &one("first", json!({"type": "object", "required": ["a"]})),
+        // Deeper than is usual.
+        &one(
+            "first",
+            json!({"type": "object", "required": ["a"], "examples": [
+                (0..70).fold(json!(1), |below, _| json!([below]))]}),
+        ),
     );
     let gateway = beside(&redis);
     let token = gateway.token("me");

@@ -1,13 +1,16 @@
 //! What becomes of an API's answer (dual-profile.md 3.5 and 4.4), of failures, and when a call is
 //! tried again (2.6).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 
 use crate::{
     McpClient, Plan, api, api_of, call, error_of, merge, plan_of,
-    support::{Gate, Refusing, eventually},
+    support::{Gate, PATIENCE, Refusing, eventually},
     text_of, tool,
 };
 
@@ -291,6 +294,21 @@ fn what_is_large_or_contains_itself_is_checked_off_the_shard() {
         "Tool arguments did not conform to inputSchema: /below/below/leaf: type"
     );
     assert_eq!(pooled(), 2);
+}
+
+#[test]
+fn checks_that_take_long_are_counted() {
+    for (watchdog, slow) in [(Duration::from_nanos(1), true), (PATIENCE, false)] {
+        let api = api_of("{}");
+        let schema = json!({"outputSchema": {"type": "object"}});
+        let gateway = plan_of(json!([tool("t", &api, schema)]))
+            .settings(move |settings| settings.timeouts.validation_watchdog = watchdog)
+            .start();
+        let response = McpClient::open(&gateway).call("1", "t", "{}");
+        assert_eq!(text_of(&response, false), "{}");
+        let counted = gateway.metric("shardgate_schema_validations_slow_total");
+        assert_eq!(counted > 0, slow);
+    }
 }
 
 #[test]

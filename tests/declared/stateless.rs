@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A whole result, without what every result of the revision says.
-fn result_of(response: &crate::Response) -> Value {
+pub(crate) fn result_of(response: &crate::Response) -> Value {
     let mut result = response.result();
     let members = result.as_object_mut().unwrap();
     assert_eq!(
@@ -28,7 +28,7 @@ fn result_of(response: &crate::Response) -> Value {
 }
 
 /// Status, code and `data.reason` of a refusal.
-fn refused(response: &crate::Response) -> (u16, i64, Value) {
+pub(crate) fn refused(response: &crate::Response) -> (u16, i64, Value) {
     let error = response.message()["error"].clone();
     (
         response.status,
@@ -236,7 +236,7 @@ fn lists_are_those_of_the_token_not_of_an_earlier_one() {
 }
 
 /// A gateway with one backend and one declared tool in front of its tool `lookup`.
-fn fronted(backend: &Backend, backend_members: Value, members: Value) -> Gateway {
+pub(crate) fn fronted(backend: &Backend, backend_members: Value, members: Value) -> Gateway {
     let schema = json!({"type": "object", "properties": {
         "who": {"type": "string", "x-mcp-header": "Who"},
         "pin": {"type": "string", "x-mask": true}}});
@@ -295,21 +295,6 @@ fn a_backend_of_either_kind_stands_behind_a_declared_tool() {
     eventually("no session is left at the backend", || {
         (old.session_count() == 0).then_some(())
     });
-}
-
-#[test]
-fn a_backend_that_asks_back_is_an_error_of_the_tool() {
-    let backend = Backend::modern_scripted("a", &["lookup"], |asked, wire| {
-        (asked.tool().as_deref() == Some("lookup")).then(|| {
-            let asks = r#"{"resultType":"input_required","requestState":"canary",
-                "inputRequests":{"q":{"method":"roots/list","params":{}}}}"#;
-            wire.result(asked, asks);
-        })
-    });
-    let gateway = fronted(&backend, json!({}), json!({}));
-    let response = find(&mut ModernClient::new(&gateway));
-    assert_eq!(result_of(&response)["isError"], true);
-    assert!(!response.text().contains("canary"), "{}", response.text());
 }
 
 #[test]

@@ -67,6 +67,28 @@ fn depth_and_size_are_refused_before_anything_descends() {
     assert_eq!(first_reason(&long), Reason::BudgetExceeded);
 }
 
+/// The deepest schema that any setting lets in, on a thread like those that load it.
+#[test]
+fn the_deepest_schema_of_all_is_judged_and_checked() {
+    let limits = SchemaLimits {
+        depth_max: 128,
+        subschemas_max: 1_000_000,
+        branches_max: 1_000_000,
+        visits_max: 1_000_000,
+        ..SchemaLimits::default()
+    };
+    for keyword in ["not", "items", "additionalProperties"] {
+        let deep = (0..126).fold(json!({}), |below, _| json!({keyword: below}));
+        let work = move || {
+            let sound = OutputSchema::new(&deep, &limits).unwrap();
+            let value = (0..126).fold(json!(1), |below, _| json!([below]));
+            let _ = sound.check(&value);
+        };
+        let loading = std::thread::Builder::new().stack_size(2 << 20).spawn(work);
+        loading.unwrap().join().unwrap();
+    }
+}
+
 #[test]
 fn what_is_said_about_a_large_value_is_short() {
     let schema = json!({"type": "array", "items": {"anyOf": [{"type": "string"}, {"const": 1}]}});

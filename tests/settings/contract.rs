@@ -2,6 +2,7 @@
 
 use shardgate::{
     mcp::version::{Version, VersionSet},
+    schema::SchemaLimits,
     settings::{Environment, Fault, Note, Settings},
 };
 
@@ -31,6 +32,13 @@ fn every_name_sets_what_it_says() {
         [schema]
         defaultDialect = "https://json-schema.org/draft/2020-12/schema"
         allowExternalRefs = false
+        maxSchemaBytes = 2000
+        maxDepth = 21
+        maxSubschemas = 22
+        maxCompositionBranches = 23
+        maxSchemaGraphVisits = 24
+        maxConcurrentValidations = 25
+        validationWatchdogMs = 26
 
         [protocols.legacy]
         enabled = true
@@ -61,6 +69,19 @@ fn every_name_sets_what_it_says() {
     assert_eq!(limits.body_bytes_max, 1 << 20);
     assert_eq!(limits.response_bytes_max, 4 << 20);
     assert_eq!(limits.json_depth_max, 30);
+    let schema = &limits.schema;
+    assert_eq!(
+        [
+            schema.bytes_max,
+            schema.depth_max,
+            schema.subschemas_max,
+            schema.branches_max,
+            schema.visits_max,
+            limits.validations_max,
+        ],
+        [2000, 21, 22, 23, 24, 25]
+    );
+    assert_eq!(settings.timeouts.validation_watchdog.as_millis(), 26);
     assert_eq!(settings.access.origins, ["https://app.example"]);
     assert!(protocols.legacy && protocols.stateless);
     let two = VersionSet::NONE
@@ -85,17 +106,46 @@ fn every_name_sets_what_it_says() {
 }
 
 #[test]
+fn schemas_have_the_usual_bounds_when_nothing_is_said() {
+    let scratch = Scratch::new("contract-schema");
+    let (settings, _) = resolve(&scratch, "").unwrap();
+    assert_eq!(settings.limits.schema, SchemaLimits::default());
+    assert_eq!(settings.limits.validations_max, 32);
+    let watchdog = |settings: &Settings| settings.timeouts.validation_watchdog.as_millis();
+    assert_eq!(watchdog(&settings), 50);
+    // A time has two names, and one of them is enough.
+    let (settings, _) = resolve(&scratch, "schema.validationTimeoutMs = 7").unwrap();
+    assert_eq!(watchdog(&settings), 7);
+    let both = "[schema]\nvalidationTimeoutMs = 7\nvalidationWatchdogMs = 7\n";
+    let faults = resolve(&scratch, both).unwrap_err();
+    assert_eq!(faults.len(), 1);
+    assert!(
+        faults[0].contains("is said already, by schema.validation"),
+        "{}",
+        faults[0]
+    );
+}
+
+#[test]
 fn what_changes_nothing_is_noted() {
     let scratch = Scratch::new("contract-idle");
-    let text = "[schema]\nmaxDepth = 65\nmaxSubschemas = 4096\n[protocols.stateless]\nmaxDiscoverCacheEntries = 7\n";
+    let text = "[protocols.stateless]\nmaxDiscoverCacheEntries = 7\n";
     let (_, notes) = resolve(&scratch, text).unwrap();
-    assert_eq!(notes.len(), 2, "{notes:?}");
-    for (note, place) in notes.iter().zip([
-        "protocols.stateless.maxDiscoverCacheEntries: no effect",
-        "schema.maxDepth: no effect: it is 64",
-    ]) {
-        assert!(note.contains(place), "{note}");
-    }
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    let place = "protocols.stateless.maxDiscoverCacheEntries: no effect";
+    assert!(notes[0].contains(place), "{}", notes[0]);
+}
+
+#[test]
+fn tables_that_mean_nothing_here_are_refused() {
+    let scratch = Scratch::new("contract-workflow");
+    let faults = resolve(&scratch, "[workflow]\ninvocationUrl = \"\"\n").unwrap_err();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert!(
+        faults[0].contains("workflow: unknown table"),
+        "{}",
+        faults[0]
+    );
 }
 
 /// Each file text, and the end of each line that refuses it.
@@ -114,8 +164,13 @@ fn every_fault_of_a_file_is_told_at_once() {
         [schema]
         defaultDialect = "http://json-schema.org/draft-07/schema#"
         allowExternalRefs = true
+        maxSchemaBytes = 0
         maxDepth = 0
         maxSubschemas = "many"
+        maxCompositionBranches = 0
+        maxSchemaGraphVisits = -1
+        maxConcurrentValidations = 0
+        validationTimeoutMs = 0
 
         [protocols.legacy]
         versions = ["2025-11-25", "2026-07-28"]
@@ -160,8 +215,13 @@ fn every_fault_of_a_file_is_told_at_once() {
         "schema.allowExternalRefs: must be false: nothing is fetched that a schema names",
         "schema.defaultDialect: must be https://json-schema.org/draft/2020-12/schema: no other \
          dialect is known",
-        "schema.maxDepth: must be above 0",
-        "schema.maxSubschemas: must be a whole number, not of type string",
+        "schema.maxCompositionBranches: \"0\" must be between 1 and 1000000",
+        "schema.maxConcurrentValidations: \"0\" must be between 1 and 1024",
+        "schema.maxDepth: \"0\" must be between 1 and 128",
+        "schema.maxSchemaBytes: \"0\" must be between 1 and 4MiB",
+        "schema.maxSchemaGraphVisits: \"-1\" is not a whole number",
+        "schema.maxSubschemas: \"many\" is not a whole number",
+        "schema.validationTimeoutMs: \"0\" must be between 1 and 60000",
     ];
     let mut told: Vec<&str> = faults
         .iter()

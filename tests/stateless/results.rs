@@ -217,3 +217,39 @@ fn answers_that_are_not_of_the_call_are_not_taken() {
     }
     text_of(&client.call("1", "one", "{}"));
 }
+
+/// A call whose client was asked in its stream ends there, however it ends.
+#[test]
+fn what_becomes_of_a_call_after_a_question_is_said_in_its_stream() {
+    let backend = Backend::modern_scripted("a", &["input"], |asked, wire| {
+        asked.tool()?;
+        match asked.param("inputResponses") {
+            None => answers(asked, wire),
+            Some(_) => {
+                wire.answer(500, "", "canary");
+                Some(())
+            }
+        }
+    });
+    let gateway = Plan::one(&backend).start();
+    let open = || McpClient::open_with(&gateway, "2025-06-18", r#"{"elicitation":{}}"#);
+    let mut client = open();
+    let mut stream = client.call_stream("1", "input", "{}");
+    assert_eq!(stream.next_message()["method"], "elicitation/create");
+    let cancelled =
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    assert_eq!(client.post(cancelled).status, 202);
+    assert_eq!(stream.rest(), [""; 0]);
+
+    let mut client = open();
+    let mut stream = client.call_stream("2", "input", "{}");
+    let id = stream.next_message()["id"].to_string();
+    client.answer(&id, r#"{"action":"accept","content":{}}"#);
+    let last = stream.next_message();
+    assert_eq!(
+        (&last["id"], &last["error"]["code"]),
+        (&json!(2), &json!(-32603))
+    );
+    assert!(!last.to_string().contains("canary"), "{last}");
+    assert_eq!(stream.rest(), [""; 0]);
+}

@@ -211,7 +211,10 @@ mod tests {
 
     #[test]
     fn a_child_process_is_a_backend_when_it_is_allowed() {
-        let rules = DocumentRules { allow_stdio: true };
+        let rules = DocumentRules {
+            allow_stdio: true,
+            ..DocumentRules::default()
+        };
         let text = r#"{"mcpServers":{
             "fs":{"command":"npx","args":["-y","x"],"env":{"A":"1"},"shared":true},
             "t":{"type":"stdio","command":"/bin/t"}}}"#;

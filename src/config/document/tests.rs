@@ -91,7 +91,10 @@ fn a_child_process_needs_a_command_and_leave() {
     let expected = [told("a", "2:13"), told("b", "3:13"), told("c", "4:13")];
     assert_eq!(lines(&document)[..3], expected);
 
-    let rules = DocumentRules { allow_stdio: true };
+    let rules = DocumentRules {
+        allow_stdio: true,
+        ..DocumentRules::default()
+    };
     let document = parse_document_under(rules, text, "f.json").unwrap();
     assert_eq!(lines(&document), [told("c", "4:13")]);
     let servers = document.stdio_servers();

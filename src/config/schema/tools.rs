@@ -275,7 +275,7 @@ mod tests {
         for field in TOOL_FIELDS {
             let mut tool = json!({"name": "t"});
             tool[field] = json!({});
-            let read = crate::declared::Tools::read(json!([tool])).unwrap();
+            let read = crate::declared::Tools::read(json!([tool]), &Default::default()).unwrap();
             let is_unknown = |text: &str| text.contains("unknown field");
             let faults = read.faults();
             assert!(
@@ -283,7 +283,9 @@ mod tests {
                 "{field}"
             );
         }
-        let unknown = crate::declared::Tools::read(json!([{"name": "t", "nmae": 1}])).unwrap();
+        let unknown =
+            crate::declared::Tools::read(json!([{"name": "t", "nmae": 1}]), &Default::default())
+                .unwrap();
         assert!(unknown.faults()[0].fault.text.contains("unknown field"));
     }
 
@@ -298,7 +300,7 @@ mod tests {
             "method": "post", "toolMetadata": {"routing": {"parameters": {"a": "queryEach"}},
                 "runtime": {"timeoutMs": 5}}});
         assert!(validator(declaration()).is_valid(&sound));
-        let read = crate::declared::Tools::read(json!([sound])).unwrap();
+        let read = crate::declared::Tools::read(json!([sound]), &Default::default()).unwrap();
         assert_eq!(read.faults(), []);
         for bad in [
             json!({"name": "a b"}),
@@ -306,7 +308,7 @@ mod tests {
             json!({}),
         ] {
             assert!(!validator(declaration()).is_valid(&bad), "{bad}");
-            let read = crate::declared::Tools::read(json!([bad])).unwrap();
+            let read = crate::declared::Tools::read(json!([bad]), &Default::default()).unwrap();
             assert!(!read.faults().is_empty(), "{bad}");
         }
         let (access, rules) = (

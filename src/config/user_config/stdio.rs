@@ -10,6 +10,8 @@ use std::sync::Arc;
 use ring::digest::{Context, SHA256};
 use serde::Deserialize;
 
+use crate::schema::SchemaLimits;
+
 /// The fields of a local document that describe a child process.
 pub(in crate::config) const STDIO_FIELDS: [&str; 5] = ["command", "args", "env", "cwd", "shared"];
 
@@ -104,6 +106,8 @@ impl fmt::Debug for StdioServer {
 pub struct DocumentRules {
     /// Backends may be child processes (`--allow-stdio`).
     pub allow_stdio: bool,
+    /// Bounds of the schemas of declared tools.
+    pub schema: SchemaLimits,
 }
 
 /// Why a backend with the stdio transport cannot be used.

@@ -1,46 +1,59 @@
 //! `tools/call` of a tool that the virtual host declares itself, for clients with a session and
 //! without.
+//!
+//! A backend behind one is asked like any other, and what it says meanwhile goes the ways that it
+//! goes for any other; only its result is held back, for it is checked and filtered.
 
-use std::{cell::RefCell, pin::pin, rc::Rc, time::Instant};
+use std::{pin::pin, rc::Rc, time::Instant};
 
 use futures_util::future::{Either, select};
+use serde_json::Value;
 
 use super::{
     attempt::Attempt,
-    way::{NOT_STATELESS, Way},
+    way::{Way, not_stateless},
 };
 use crate::{
     declared::{
-        Profile, Served,
-        call::{Asker, BackendCall, BackendFailure, CallRefusal, call},
+        Profile, Served, ToolResult,
+        call::{self, Asker, CallRefusal},
         claims_of,
     },
+    http::Span,
     mcp::{
+        edits::Edits,
         envelope::{self, Envelope},
         json::{self, DEPTH_MAX},
         profile,
-        reply_scan::{ReplyKind, first_error_code, scan_reply},
+        reply_scan::{first_error_code, scan_reply},
     },
     method::{id_of, result, taken},
     refusal::Refusal,
     reply::{
-        Reply, Sink,
-        flow::Flow,
-        relay::{Cut, Relayed},
+        Reply,
+        flow::{Flow, Kept},
+        relay::{Cut, NOT_SUPPORTED, Relayed},
     },
     request::{Caller, gone_is_fine},
     route::names::{Route, expose_tool},
     session::{Session, calls::ClientCall},
     shard_state::ShardState,
-    stateless::StatelessFault,
+    stateless::{StatelessFault, held},
     upstream::{CallFault, FromClient, exchange::Repeat},
 };
 
 /// A call of a declared tool is refused in the words of the client's profile.
-pub(super) fn refused(session: &Session, id: &[u8], refusal: CallRefusal) -> Refusal {
+fn refused(profile: Profile, id: &[u8], refusal: CallRefusal) -> Refusal {
+    match profile {
+        Profile::Legacy => Refusal::Tool(id.into(), refusal),
+        Profile::Stateless => Refusal::modern(Some(id), StatelessFault::Tool(refusal)),
+    }
+}
+
+fn profile_of(session: &Session) -> Profile {
     match session.has_client() {
-        true => Refusal::Tool(id.into(), refusal),
-        false => Refusal::modern(Some(id), StatelessFault::Tool(refusal)),
+        true => Profile::Legacy,
+        false => Profile::Stateless,
     }
 }
 
@@ -69,7 +82,7 @@ pub(super) fn admit_relayed(
     }
     let name = expose_tool(&caller.host, route.backend, &route.original);
     let admitted = declared.admit_relayed(&name, &claims_of(caller));
-    admitted.map_err(|denial| refused(session, id, denial.into()))
+    admitted.map_err(|denial| refused(profile_of(session), id, denial.into()))
 }
 
 /// Calls a declared tool and answers.
@@ -83,125 +96,194 @@ pub(super) async fn serve(
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
     let id = id_of(caller, message);
-    let head = caller.request.head_bytes();
     let token = message.progress_token.map(|span| span.slice(caller.body));
     let entered = session.calls.enter(id, token);
     let claims = claims_of(caller);
-    let profile = match session.has_client() {
-        true => Profile::Legacy,
-        false => Profile::Stateless,
-    };
     let asker = Asker {
         shard,
         claims: &claims,
-        client_head: head,
-        profile,
+        client_head: caller.request.head_bytes(),
+        profile: profile_of(session),
         cancel: Some(&entered.call.cancel),
     };
-    let behind = Behind {
+    let declared = &caller.host.declared;
+    let arguments = message.arguments.map(|span| span.slice(caller.body));
+    let prepared = call::prepare(&asker, declared, served, arguments).await;
+    let prepared = prepared.map_err(|refusal| refused(asker.profile, id, refusal))?;
+    let arguments = match prepared {
+        _ if entered.call.cancel.is_cancelled() => {
+            return gone_is_fine(reply.nothing().await);
+        }
+        Ok(arguments) => arguments,
+        Err(told) => {
+            let document = result(id, &told.object(asker.profile));
+            return gone_is_fine(reply.response(&document).await);
+        }
+    };
+    let work = Work {
         shard,
         caller,
         session,
         served,
         message,
+        asker: &asker,
         entry: &entered.call,
         started,
-        refusal: RefCell::default(),
     };
-    let arguments = message.arguments.map(|span| span.slice(caller.body));
-    let declared = &caller.host.declared;
-    let backend = async |call: BackendCall<'_>| behind.call(call).await;
-    let outcome = {
-        let mut work = pin!(call(&asker, declared, served, arguments, backend));
-        let pause = pin!(shard.before_watching());
-        match session.has_client() {
-            true => work.await,
-            false => match select(&mut work, pause).await {
-                Either::Left((outcome, _)) => outcome,
-                Either::Right(_) => {
-                    match select(&mut work, pin!(reply.client_hung_up())).await {
-                        Either::Left((outcome, _)) => outcome,
-                        Either::Right(_) => {
-                            // Leaving is cancelling (mcp.md 2.6).
-                            shard.numbers.calls_cancelled.add(1);
-                            let client = FromClient::of(caller.request, &caller.principal);
-                            taken::abandon(shard, &entered.call, client);
-                            work.await
-                        }
-                    }
-                }
-            },
-        }
-    };
-    let is_cancelled = entered.call.cancel.is_cancelled();
-    if let Some(refusal) = behind.refusal.take() {
-        return Err(refusal);
-    }
-    drop(entered);
-    match outcome {
-        Err(CallRefusal::Cancelled) => gone_is_fine(reply.nothing().await),
-        _ if is_cancelled => gone_is_fine(reply.nothing().await),
-        Ok(outcome) => {
-            if served.tool.http().is_some() {
-                let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-                shard.latency.borrow_mut().record(micros, micros);
-            }
-            let document = result(id, &outcome.object(profile));
-            gone_is_fine(reply.response(&document).await)
-        }
-        Err(refusal) => Err(refused(session, id, refusal)),
+    match served.backend() {
+        None => work.ask_api(&arguments, reply).await,
+        Some(index) => work.ask_backend(index, &arguments, reply).await,
     }
 }
 
-/// A backend's tool behind a declared one: it is called as if the client had called it with the
-/// masked arguments, and its response is kept.
-struct Behind<'a, 'b> {
+/// A call with prepared arguments.
+struct Work<'a, 'b> {
     shard: &'a Rc<ShardState>,
     caller: &'a Caller<'b>,
     session: &'a Rc<Session>,
     served: &'a Served,
     message: &'a Envelope,
+    asker: &'a Asker<'a>,
     entry: &'a Rc<ClientCall>,
     started: Instant,
-    /// Why no way leads to the backend, when that has an answer of its own.
-    refusal: RefCell<Option<Refusal>>,
 }
 
-impl Behind<'_, '_> {
-    async fn call(&self, call: BackendCall<'_>) -> Result<Vec<u8>, BackendFailure> {
-        let (shard, host) = (self.shard, &self.caller.host);
-        let tool = &self.served.tool;
-        let is_independent = tool.mcp().is_some_and(|route| route.is_session_independent);
-        if let Err(fault) = host.backends[call.backend].admit(&self.caller.principal) {
-            return Err(self.refuse(not_meant(
-                self.session,
-                id_of(self.caller, self.message),
-                fault,
-            )));
+impl Work<'_, '_> {
+    async fn ask_api(&self, arguments: &Value, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+        let id = id_of(self.caller, self.message);
+        let declared = &self.caller.host.declared;
+        let outcome = {
+            let asked = call::ask_api(self.asker, declared, self.served, arguments);
+            self.unless_left(asked, reply).await
+        };
+        if self.entry.cancel.is_cancelled() || outcome == Err(CallRefusal::Cancelled) {
+            return gone_is_fine(reply.nothing().await);
         }
+        let outcome = outcome.map_err(|refusal| refused(self.asker.profile, id, refusal))?;
+        let micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.shard.latency.borrow_mut().record(micros, micros);
+        let document = result(id, &outcome.object(self.asker.profile));
+        gone_is_fine(reply.response(&document).await)
+    }
+
+    /// The outcome of `asked`, which is cancelled when a client without a session leaves.
+    async fn unless_left<T>(&self, asked: impl Future<Output = T>, reply: &mut Reply<'_>) -> T {
+        let mut asked = pin!(asked);
+        if self.session.has_client() {
+            return asked.await;
+        }
+        let pause = pin!(self.shard.before_watching());
+        if let Either::Left((outcome, _)) = select(&mut asked, pause).await {
+            return outcome;
+        }
+        if let Either::Left((outcome, _)) = select(&mut asked, pin!(reply.client_hung_up())).await {
+            return outcome;
+        }
+        // Leaving is cancelling (mcp.md 2.6).
+        self.shard.numbers.calls_cancelled.add(1);
+        taken::abandon(self.shard, self.entry, self.client());
+        asked.await
+    }
+
+    fn client(&self) -> FromClient<'_> {
+        FromClient::of(self.caller.request, &self.caller.principal)
+    }
+
+    /// Asks the backend as if the client had called its tool with these arguments.
+    async fn ask_backend(
+        &self,
+        index: usize,
+        arguments: &Value,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Refusal> {
+        let (shard, host) = (self.shard, &self.caller.host);
+        let id = id_of(self.caller, self.message);
+        let tool = &self.served.tool;
+        let (name, is_independent) = match tool.mcp() {
+            Some(route) => (&*route.tool, route.is_session_independent),
+            None => (&*tool.name, false),
+        };
+        if let Err(fault) = host.backends[index].admit(&self.caller.principal) {
+            return Err(not_meant(self.session, id, fault));
+        }
+        let asked_for = Some((name, is_independent));
         let found = Way::find(
             shard,
             self.caller,
             self.session,
-            call.backend,
-            Some((call.tool, is_independent)),
+            index,
+            asked_for,
             self.message,
         );
-        let way = match Box::pin(found).await {
-            Ok(Some(way)) => way,
-            Ok(None) => return Err(BackendFailure::Told(NOT_STATELESS)),
-            Err(refusal) => return Err(self.refuse(refusal)),
+        let Some(way) = Box::pin(found).await? else {
+            return gone_is_fine(reply.json(&not_stateless(id)).await);
         };
+        let session = way.session().clone();
+        let entered = match &way {
+            Way::Bridged(_) => {
+                let token = self.message.progress_token;
+                let token = token.map(|span| span.slice(self.caller.body));
+                Some(session.calls.enter(id, token))
+            }
+            Way::Session(_) | Way::Stateless(..) => None,
+        };
+        let entry = entered.as_ref().map_or(self.entry, |own| &own.call);
+        let mut flow = Flow::new(shard, &session, entry, self.client(), reply);
+        flow.keep_response();
+        let asked = self.relay(&way, entry, (index, name), arguments, &mut flow);
+        let mut outcome = Box::pin(asked).await;
+        if !session.has_client() && entry.cancel.is_cancelled() {
+            // Leaving is cancelling (mcp.md 2.6).
+            shard.numbers.calls_cancelled.add(1);
+            outcome = Err(Cut::Client);
+        }
+        let parked = match outcome {
+            Ok(Relayed::Parked(parked)) => parked,
+            outcome => {
+                return conclude(
+                    self.asker,
+                    self.caller,
+                    self.served,
+                    (id, entry),
+                    outcome,
+                    flow,
+                )
+                .await;
+            }
+        };
+        let Way::Bridged(bridged) = way else {
+            return Err(Refusal::Internal);
+        };
+        // The backend asks first; the call goes on with the client's next request (mcp.md 2.8).
+        flow.take_response();
+        let parked = held::Parking {
+            bridged,
+            parked,
+            is_declared: true,
+        };
+        held::park(shard, self.caller, self.message, parked, &mut flow).await
+    }
+
+    /// Relays everything but the response.
+    async fn relay(
+        &self,
+        way: &Way<'_>,
+        entry: &Rc<ClientCall>,
+        (index, name): (usize, &str),
+        arguments: &Value,
+        flow: &mut Flow<'_, '_>,
+    ) -> Result<Relayed, Cut> {
+        let (shard, tool) = (self.shard, &self.served.tool);
         let session = way.session();
         let link = session
-            .backend(host, call.backend)
+            .backend(&self.caller.host, index)
             .ok_or(CallFault::Reconfigured)?;
-        let body = self.body(&call);
+        let body = self.body(name, arguments);
         let message = envelope::scan(&body, DEPTH_MAX).map_err(|_| CallFault::NotAReply)?;
         let caller = self.caller.with_body(&body);
         let route = Route {
-            backend: call.backend,
-            original: call.tool.into(),
+            backend: index,
+            original: name.into(),
         };
         let attempt = Attempt {
             shard,
@@ -212,7 +294,7 @@ impl Behind<'_, '_> {
             route: &route,
             message: &message,
             method: b"tools/call",
-            entry: self.entry,
+            entry,
             repeat: match tool.safety.idempotent {
                 Some(true) => Repeat::Harmless,
                 _ => Repeat::IfUnsent,
@@ -220,72 +302,150 @@ impl Behind<'_, '_> {
             has_client_mirrored: false,
             time: tool.timeout,
         };
-        let gate = shard.shard.gate.clone();
-        let mut kept = Reply::new(Sink::Memory(Vec::new()), gate, true, 1);
-        let client = FromClient::of(self.caller.request, &self.caller.principal);
-        let mut flow = Flow::new(shard, session, self.entry, client, &mut kept);
-        let outcome = Box::pin(attempt.run_to_end(self.started, &mut flow)).await;
-        drop(flow);
-        match outcome {
-            Ok(Relayed::Said(ReplyKind::Result | ReplyKind::Error)) => read(&kept.into_body()),
-            // It wants to hear more of the client first, which a declared tool does not pass on.
-            Ok(_) => Err(BackendFailure::Told(NO_ROUNDS)),
-            Err(Cut::Backend(fault)) => Err(fault.into()),
-            Err(Cut::Client) => Err(CallFault::Cancelled.into()),
-            Err(Cut::Headers(_)) => Err(CallFault::HeaderMismatch.into()),
-        }
+        attempt.run_to_end(self.started, flow).await
     }
 
-    /// Keeps the answer for when the call has ended without one.
-    fn refuse(&self, refusal: Refusal) -> BackendFailure {
-        *self.refusal.borrow_mut() = Some(refusal);
-        CallFault::Reconfigured.into()
-    }
-
-    /// The request as the backend's own clients would make it.
-    fn body(&self, call: &BackendCall<'_>) -> Vec<u8> {
+    /// The request as a client of the backend would make it. Of the parameters beside the name and
+    /// the arguments those pass that have a meaning here; others could make the answer one that is
+    /// not checked.
+    fn body(&self, name: &str, arguments: &Value) -> Vec<u8> {
+        let (caller, message) = (self.caller, self.message);
         let mut body = b"{\"jsonrpc\":\"2.0\",\"id\":".to_vec();
-        body.extend_from_slice(id_of(self.caller, self.message));
+        body.extend_from_slice(id_of(caller, message));
         body.extend_from_slice(b",\"method\":\"tools/call\",\"params\":{\"name\":");
-        json::quote(&mut body, call.tool);
+        json::quote(&mut body, name);
         body.extend_from_slice(b",\"arguments\":");
-        body.extend_from_slice(&call.arguments);
-        if !self.session.has_client() {
-            // A stateless client says in each request who it is; a session has said it once.
-            let raw =
-                |span: Option<crate::http::Span>| span.map(|span| span.slice(self.caller.body));
-            let asker = profile::Asker {
-                info: raw(self.message.meta_client_info),
-                capabilities: raw(self.message.meta_capabilities).unwrap_or(b"{}"),
-                log_level: None,
-            };
-            body.extend_from_slice(b",\"_meta\":{");
-            asker.write(&mut body);
-            body.push(b'}');
+        body.extend_from_slice(arguments.to_string().as_bytes());
+        if let Some(meta) = message.meta {
+            body.extend_from_slice(b",\"_meta\":");
+            without_extensions(&mut body, caller.body, meta, message.meta_capabilities);
+        }
+        let params = message.params.map(|span| span.slice(caller.body));
+        if let Some(params) = params.filter(|_| !self.session.has_client()) {
+            // What the client answers to what the backend has asked (mcp.md 2.8).
+            for member in ["inputResponses", "requestState"] {
+                if let Some(value) = json::member(params, member) {
+                    body.extend_from_slice(format!(",\"{member}\":").as_bytes());
+                    body.extend_from_slice(value.slice(params));
+                }
+            }
         }
         body.extend_from_slice(b"}}");
         body
     }
 }
 
-/// What a tool error says about a backend that asks back (dual-profile.md 2.3).
-const NO_ROUNDS: &str =
-    "shardgate does not support MCP multi round-trip bridging for declared tools";
-
-/// The raw result in a response.
-fn read(document: &[u8]) -> Result<Vec<u8>, BackendFailure> {
-    let scan = scan_reply(document).map_err(|_| CallFault::NotAReply)?;
-    if let Some(error) = scan.error {
-        let code = first_error_code(error.slice(document));
-        return Err(BackendFailure::Error(code.unwrap_or(-32603)));
+/// Appends `_meta` as it is at `meta` in `document`, without the extensions that the client knows:
+/// nothing of one would reach it.
+fn without_extensions(out: &mut Vec<u8>, document: &[u8], meta: Span, capabilities: Option<Span>) {
+    let mut edits = Edits::default();
+    if let Some(capabilities) = capabilities {
+        let within = Span {
+            start: capabilities.start - meta.start,
+            end: capabilities.end - meta.start,
+        };
+        edits.drop_members(meta.slice(document), within, |name| name == "extensions");
     }
-    let result = scan.result.ok_or(CallFault::NotAReply)?;
-    match profile::result_marks(document, &scan).kind {
-        profile::ResultType::Complete | profile::ResultType::Missing => {
-            Ok(result.slice(document).to_vec())
+    edits.apply(out, meta.slice(document));
+}
+
+/// Answers a call of a declared tool, as what came of asking its backend says. `call` is the id
+/// and the entry of the call, `flow` has kept the backend's response.
+pub async fn conclude(
+    asker: &Asker<'_>,
+    caller: &Caller<'_>,
+    served: &Served,
+    (id, entry): (&[u8], &Rc<ClientCall>),
+    outcome: Result<Relayed, Cut>,
+    mut flow: Flow<'_, '_>,
+) -> Result<(), Refusal> {
+    let kept = flow.take_response();
+    let told = match outcome {
+        Err(Cut::Client) => return Ok(()),
+        _ if entry.cancel.is_cancelled() => {
+            flow.nothing().await;
+            return Ok(());
         }
-        profile::ResultType::InputRequired
-        | profile::ResultType::Task
-        | profile::ResultType::Extension => Err(BackendFailure::Told(NO_ROUNDS)),
+        Err(Cut::Backend(fault)) => Err(fault),
+        Err(Cut::Headers(_)) => Err(CallFault::HeaderMismatch),
+        Ok(_) => Ok(kept),
+    };
+    let answer = match told {
+        Ok(Some(kept)) => Answer::read(kept, asker.profile),
+        Ok(None) => Err(CallFault::NotAReply),
+        Err(fault) => Err(fault),
+    };
+    let result_of = match answer {
+        Ok(Answer::Result(raw)) => {
+            call::of_backend(asker, &caller.host.declared, served, raw).await
+        }
+        Ok(Answer::Question(asks)) => {
+            // A client that has left is not asked.
+            let _ = flow.finish(Vec::new(), asks.document, asks.status).await;
+            return Ok(());
+        }
+        Ok(Answer::Error(code)) => {
+            let refusal = refused(asker.profile, id, CallRefusal::Backend(code));
+            return flow.refuse(refusal).await;
+        }
+        Ok(Answer::Unknown) => ToolResult::error(NOT_SUPPORTED),
+        Err(CallFault::Cancelled) => {
+            flow.nothing().await;
+            return Ok(());
+        }
+        Err(fault) => call::of_fault(asker, fault),
+    };
+    let document = result(id, &result_of.object(asker.profile));
+    let _ = flow.finish(Vec::new(), document, 200).await;
+    Ok(())
+}
+
+/// What a response of the backend behind a declared tool is.
+enum Answer {
+    /// A raw result.
+    Result(Vec<u8>),
+    /// The client is to do something first: a message for it.
+    Question(Kept),
+    /// An error of this code.
+    Error(i64),
+    /// The result is of an extension.
+    Unknown,
+}
+
+impl Answer {
+    fn read(mut kept: Kept, profile: Profile) -> Result<Self, CallFault> {
+        let document = &kept.document;
+        let scan = scan_reply(document).map_err(|_| CallFault::NotAReply)?;
+        if let Some(error) = scan.error {
+            let code = first_error_code(error.slice(document)).unwrap_or(-32603);
+            return Ok(match (profile, code) {
+                (Profile::Stateless, CAPABILITY_MISSING)
+                | (Profile::Legacy, URL_ELICITATION_REQUIRED) => Self::Question(kept),
+                _ => Self::Error(code),
+            });
+        }
+        let result = scan.result.ok_or(CallFault::NotAReply)?;
+        Ok(match profile::result_marks(document, &scan).kind {
+            profile::ResultType::Complete | profile::ResultType::Missing => {
+                Self::Result(result.slice(document).to_vec())
+            }
+            profile::ResultType::InputRequired if profile == Profile::Stateless => {
+                // Nothing else: it would be a result that nobody has checked.
+                let mut edits = Edits::default();
+                edits.drop_members(document, result, |name| !QUESTION_MEMBERS.contains(&name));
+                let mut asks = Vec::with_capacity(document.len());
+                edits.apply(&mut asks, document);
+                kept.document = asks;
+                Self::Question(kept)
+            }
+            _ => Self::Unknown,
+        })
     }
 }
+
+/// Members of a result that asks (mcp.md 2.8).
+const QUESTION_MEMBERS: [&str; 4] = ["resultType", "inputRequests", "requestState", "_meta"];
+/// A stateless backend needs what the client has not said it can do (dual-profile.md 1.6).
+const CAPABILITY_MISSING: i64 = -32021;
+/// The user has something to do elsewhere before the call is made again (mcp.md 3.2).
+const URL_ELICITATION_REQUIRED: i64 = -32042;
