@@ -74,35 +74,44 @@ fn renew_once(admin: &mut Admin, client: &mut crate::stage::Client, session: &st
     })
 }
 
-/// D8: the owner knows nothing of the deletion yet, and its renewal is on its way.
+/// D8: the owner knows nothing of the deletion yet, and its renewal is on its way. What it would
+/// bring back is free, or the next one's already.
 #[test]
 fn a_renewal_that_arrives_after_a_deletion_brings_nothing_back() {
-    let stage = Stage::new();
-    let mut admin = stage.redis.admin();
-    // What the deletion leaves in the owner's inbox is not read before the end of this.
-    let reading = stage.turnstile.keep(is_read_of_streams);
-    let (mut client, session) = stage.kept.bound("tmb_1");
-    reading.await_one();
-    renew_once(&mut admin, &mut client, session.id());
-    let renewal = stage.turnstile.keep(is_write_to(session.id()));
-    client.is_served();
-    renewal.await_one();
-    assert_eq!(stage.free.delete(session.id()).status, 200);
-    assert_eq!(keys_with(&mut admin, session.id()), [""; 0]);
-    // Its source is free, and taken by the next one.
-    let (mut next_client, next) = stage.free.bound("tmb_1");
-    // And what the owner gives back when it finds out.
-    let release = stage.turnstile.keep(is_write_to(session.id()));
-    renewal.pass();
-    assert_eq!(keys_with(&mut admin, session.id()), [""; 0]);
-    assert_eq!(get(&mut admin, SOURCE_OWNER), next.id().as_bytes());
-    assert_eq!(client.error(None), "session_owner_expired");
-    client.ends_with(Some(1008));
-    release.await_one();
-    release.pass();
-    assert_eq!(keys_with(&mut admin, session.id()), [""; 0]);
-    assert_eq!(get(&mut admin, SOURCE_OWNER), next.id().as_bytes());
-    next_client.is_served();
+    for is_taken in [false, true] {
+        let stage = Stage::new();
+        let mut admin = stage.redis.admin();
+        // What the deletion leaves in the owner's inbox is not read before the end of this.
+        let reading = stage.turnstile.keep(is_read_of_streams);
+        let (mut client, session) = stage.kept.bound("tmb_1");
+        reading.await_one();
+        renew_once(&mut admin, &mut client, session.id());
+        let renewal = stage.turnstile.keep(is_write_to(session.id()));
+        client.is_served();
+        renewal.await_one();
+        assert_eq!(stage.free.delete(session.id()).status, 200);
+        let next = is_taken.then(|| stage.free.bound("tmb_1"));
+        let mut check = || {
+            assert_eq!(keys_with(&mut admin, session.id()), [""; 0]);
+            match &next {
+                Some((_, next)) => assert_eq!(get(&mut admin, SOURCE_OWNER), next.id().as_bytes()),
+                None => assert_eq!(keys_with(&mut admin, "tmb_1"), [""; 0]),
+            }
+        };
+        check();
+        // And what the owner gives back when it finds out.
+        let release = stage.turnstile.keep(is_write_to(session.id()));
+        renewal.pass();
+        check();
+        assert_eq!(client.error(None), "session_owner_expired");
+        client.ends_with(Some(1008));
+        release.await_one();
+        release.pass();
+        check();
+        if let Some((mut client, _)) = next {
+            client.is_served();
+        }
+    }
 }
 
 /// D8 once more: the client has left, which its node tells after the deletion.
@@ -116,7 +125,10 @@ fn the_end_of_a_client_that_arrives_after_a_deletion_leaves_nothing() {
     eventually("it is closed", || {
         (record(&mut admin, session.id())["status"] == "closed").then_some(())
     });
+    // The owner hears of the deletion, and gives everything back, only after this.
+    let reading = stage.turnstile.keep(is_read_of_streams);
     let (client, session) = stage.kept.bound("tmb_1");
+    reading.await_one();
     let end = stage.turnstile.keep(is_write_to(session.id()));
     drop(client);
     end.await_one();
@@ -252,6 +264,35 @@ fn a_change_of_metadata_that_arrives_last_is_the_one_both_nodes_show() {
     eventually("the owner hears of it", || {
         (metadata_at(&stage.kept, session.id()) == first).then_some(())
     });
+    change.pass();
+    for node in [&stage.kept, &stage.free] {
+        eventually("both show the last one", || {
+            (metadata_at(node, session.id()) == last).then_some(())
+        });
+    }
+}
+
+/// And with a change that waits for the owner's own earlier one while it hears of another node's.
+#[test]
+fn word_of_another_node_takes_the_place_of_no_change_that_is_still_to_be_written() {
+    let stage = Stage::new();
+    let (mut client, session) = stage.kept.bound("tmb_1");
+    let before = stage.free.patch(session.id(), &json!({"before": 1}));
+    assert_eq!(before.status, 200);
+    let change = stage.turnstile.keep(is_write_to(session.id()));
+    client.send(json!({"type": "metadata", "metadata": {"by": "its client"}}));
+    change.await_one();
+    let last = json!({"by": "its client", "last": true});
+    client.send(json!({"type": "metadata", "metadata": last}));
+    client.is_served();
+    let other = json!({"by": "the other node"});
+    assert_eq!(stage.free.patch(session.id(), &other).status, 200);
+    // The inbox is read before the mailbox.
+    let accepted = stage
+        .free
+        .publish(session.id(), &session.request("afterwards"));
+    assert_eq!(accepted.status, 202);
+    assert_eq!(client.envelope()["requestId"], "afterwards");
     change.pass();
     for node in [&stage.kept, &stage.free] {
         eventually("both show the last one", || {

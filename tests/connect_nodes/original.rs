@@ -186,8 +186,11 @@ fn metadata_that_the_original_changes_are_taken_over_and_the_session_goes_on() {
         let view = node.status(session.id()).json()["data"].take();
         (view["session"]["metadata"] == json!({"from": "original"})).then_some(())
     });
-    let raw = original.0.ask(&[b"GET", key.as_bytes()]);
-    assert!(raw.starts_with(br#"{"expiresAt":"#));
+    // It shows them before it has written them.
+    let raw = eventually("it writes its own order", || {
+        let raw = original.0.ask(&[b"GET", key.as_bytes()]);
+        raw.starts_with(br#"{"expiresAt":"#).then_some(raw)
+    });
     let again: Value = serde_json::from_slice(&raw).unwrap();
     assert_eq!(again["metadata"], json!({"from": "original"}));
     assert!(again["inbox"].is_string());
