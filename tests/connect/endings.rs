@@ -197,7 +197,7 @@ fn a_deletion_that_races_with_heartbeats_leaves_no_session_and_no_claim() {
             }
             node.delete(session.id());
             assert_eq!(node.status(session.id()).status, 404);
-            while !matches!(client.hear(), crate::stage::Heard::Close(_)) {}
+            client.hear_to_close();
             eventually("the source is free", || {
                 let mut client = node.client();
                 client.send_bind(&token_of(&name), &json!({}));
