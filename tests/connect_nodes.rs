@@ -33,6 +33,8 @@ mod cost;
 mod death;
 #[path = "connect_nodes/faults.rs"]
 mod faults;
+#[path = "connect_nodes/interleaved.rs"]
+mod interleaved;
 #[path = "connect_nodes/original.rs"]
 mod original;
 #[path = "connect_nodes/outage.rs"]
@@ -43,3 +45,5 @@ mod races;
 mod secure;
 #[path = "connect_nodes/slots.rs"]
 mod slots;
+#[path = "connect_nodes/turnstile.rs"]
+mod turnstile;

@@ -112,6 +112,7 @@ impl Registry {
     pub(super) async fn update(&self, session: &Rc<Session>, metadata: &str) {
         session.set_metadata(Some(metadata));
         if let Self::Redis(cluster) = self {
+            session.shared.changed(metadata);
             cluster.write_metadata(session).await;
         }
     }
@@ -120,6 +121,7 @@ impl Registry {
     pub(super) fn update_soon(&self, session: &Rc<Session>, metadata: &str) {
         session.set_metadata(Some(metadata));
         if let Self::Redis(cluster) = self {
+            session.shared.changed(metadata);
             let (cluster, session) = (cluster.clone(), session.clone());
             shards::spawn(async move { cluster.write_metadata(&session).await });
         }

@@ -1,6 +1,6 @@
 //! Ends: of connections, leases, requests, callers and the process. Whoever waits is told.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,8 @@ fn is_failure(session: &Session, line: &Value, request_id: &str, message: &str) 
 #[test]
 fn thirty_connections_that_end_without_a_close_frame_leave_nothing_and_free_their_sources() {
     for shards in SHARDS {
-        let node = Node::start(shards);
+        // Which would free them too, long after this test has given up.
+        let node = Node::with(shards, |settings| settings.lease = LONG * 20);
         let clients: Vec<Client> = (0..30)
             .map(|number| node.bound(&format!("u{number}")).0)
             .collect();
@@ -34,7 +35,6 @@ fn thirty_connections_that_end_without_a_close_frame_leave_nothing_and_free_thei
         for client in &clients {
             client.connection.end_output();
         }
-        let ended = Instant::now();
         eventually("they are gone", || {
             let metrics = node.metrics();
             (metrics["activeConnections"] == 0 && metrics["activeSessions"] == 0).then_some(())
@@ -47,8 +47,6 @@ fn thirty_connections_that_end_without_a_close_frame_leave_nothing_and_free_thei
                 (client.message()["type"] == "bound").then_some(())
             });
         }
-        // Far below the lease, which would free them too.
-        assert!(ended.elapsed() < LONG && Duration::from_secs(15) < LONG);
         // Clients whose connection is reset end too.
         let (client, _) = node.bound("reset");
         client.connection.reset();
@@ -199,7 +197,7 @@ fn a_deletion_that_races_with_heartbeats_leaves_no_session_and_no_claim() {
             }
             node.delete(session.id());
             assert_eq!(node.status(session.id()).status, 404);
-            while !matches!(client.hear(), crate::stage::Heard::Close(_)) {}
+            client.hear_to_close();
             eventually("the source is free", || {
                 let mut client = node.client();
                 client.send_bind(&token_of(&name), &json!({}));

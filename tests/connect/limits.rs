@@ -1,11 +1,11 @@
 //! Limits: at each one a clear answer, and everybody else goes on.
 
-use std::time::Duration;
+use std::{thread::JoinHandle, time::Duration};
 
 use serde_json::json;
 
 use crate::{
-    stage::{Client, Node, SHARDS, chunk, end, lines, next_line, token_of},
+    stage::{Client, Node, SHARDS, Session, chunk, end, lines, next_line, stream_ask, token_of},
     support::{Connection, eventually},
 };
 
@@ -157,32 +157,67 @@ fn a_client_that_reads_too_slowly_for_too_long_is_told_and_ended_and_others_are_
     assert_eq!(lines(&mut caller).len(), 1);
 }
 
-/// D6, D9's sibling for answers: what is sent faster than it is read slows its sender down.
+/// D6.
 #[test]
-fn three_thousand_chunks_all_arrive_and_a_slow_caller_slows_its_client_down() {
+fn three_thousand_chunks_all_arrive() {
     for shards in SHARDS {
-        let node = Node::with(shards, |settings| settings.slow_consumer_bytes = 100_000);
+        let node = Node::start(shards);
         let (mut client, session) = node.bound("tmb_1");
         let mut caller = node.open_stream(session.id(), &session.stream_body("r"));
         client.envelope();
-        let sent = session.clone();
-        let sender = std::thread::spawn(move || {
-            for number in 0..3_000 {
-                let data = json!([number, "x".repeat(1_000)]);
-                client.send_envelope(sent.envelope("stream", "r", chunk(data)));
-            }
-            client.send_envelope(sent.envelope("stream", "r", end()));
-            client
-        });
-        for number in 0..3_000 {
-            let line = next_line(&mut caller).unwrap();
-            assert_eq!(line["payload"]["data"][0], number);
-        }
-        assert_eq!(lines(&mut caller).len(), 1);
-        let mut client = sender.join().unwrap();
-        client.is_served();
+        let sender = send_chunks(client, &session, 1_000);
+        is_whole(&mut caller);
+        sender.join().unwrap().is_served();
         assert_eq!(node.metrics()["streamBufferBytes"], 0);
     }
+}
+
+/// D6's other half: what is sent faster than it is read slows its sender down and piles up nowhere.
+#[test]
+fn a_slow_caller_slows_its_client_down_and_hears_all_the_same() {
+    const BUFFER_BYTES: u64 = 100_000;
+    // 15 MB in all, far more than the sockets on the way hold.
+    let node = Node::with(2, |settings| {
+        settings.slow_consumer_bytes = 100_000;
+    });
+    let (mut client, session) = node.bound("tmb_1");
+    let mut caller = Connection::open_narrow(node.http);
+    caller.send(stream_ask(session.id(), &session.stream_body("r")).bytes());
+    assert_eq!(caller.read_head().status, 200);
+    client.envelope();
+    let sender = send_chunks(client, &session, 5_000);
+    let waiting = || node.metrics()["streamBufferBytes"].as_u64().unwrap();
+    eventually("as much waits as may", || {
+        (waiting() > BUFFER_BYTES).then_some(())
+    });
+    for _ in 0..300 {
+        // What was read at once is taken at once.
+        assert!(waiting() <= BUFFER_BYTES + (256 << 10), "{}", waiting());
+    }
+    is_whole(&mut caller);
+    sender.join().unwrap().is_served();
+    assert_eq!(waiting(), 0);
+}
+
+/// Sends 3,000 numbered chunks of this size and the end.
+fn send_chunks(mut client: Client, session: &Session, bytes: usize) -> JoinHandle<Client> {
+    let session = session.clone();
+    std::thread::spawn(move || {
+        for number in 0..3_000 {
+            let data = json!([number, "x".repeat(bytes)]);
+            client.send_envelope(session.envelope("stream", "r", chunk(data)));
+        }
+        client.send_envelope(session.envelope("stream", "r", end()));
+        client
+    })
+}
+
+fn is_whole(caller: &mut Connection) {
+    for number in 0..3_000 {
+        let line = next_line(caller).unwrap();
+        assert_eq!(line["payload"]["data"][0], number);
+    }
+    assert_eq!(lines(caller).len(), 1);
 }
 
 /// D5.

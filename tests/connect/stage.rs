@@ -9,7 +9,7 @@ use shardgate::{
     websocket::{Event, Masking, Receiver, Role, frame, write_frame},
 };
 
-use crate::support::{Ask, Connection, Gateway, PATIENCE, Plan, Response};
+use crate::support::{Ask, Connection, Gateway, Limit, PATIENCE, Plan, Response};
 
 /// The key of [`Node::token`].
 pub(crate) const SECRET: &[u8] = b"secret";
@@ -333,6 +333,20 @@ impl Client {
                 message
             }
             other => panic!("no message: {other:?}"),
+        }
+    }
+
+    /// Hears everything up to a Close frame, which must come.
+    #[track_caller]
+    pub(crate) fn hear_to_close(&mut self) {
+        let limit = Limit::begin();
+        loop {
+            limit.check("a Close frame");
+            match self.hear() {
+                Heard::Close(_) => return,
+                Heard::End => panic!("an end without a Close frame"),
+                Heard::Message(_) | Heard::Pong(_) => {}
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     cluster::{PREFIX, SHARDS, Two, keys_with},
-    stage::{chunk, claims_of, end, lines, next_line, sign, token_of},
+    stage::{LONG, chunk, claims_of, end, lines, next_line, sign, token_of},
     support::eventually,
 };
 
@@ -131,6 +131,8 @@ fn a_session_is_shown_changed_and_deleted_from_any_node() {
         client.ends_with(None);
         let last = lines(&mut caller).pop().unwrap();
         assert_eq!(last["payload"]["event"], "error");
+        // By its owner, at once: whoever looks for it finds only that it is closed (D10).
+        assert_eq!(last["payload"]["message"], "Gateway session deleted");
         let id = session.id();
         assert_eq!(two.b.status(id).status, 404);
         assert_eq!(two.b.publish(id, &session.request("r")).status, 404);
@@ -289,10 +291,11 @@ fn keys_live_for_a_lease_that_is_longer_than_their_time() {
     }
 }
 
-/// A node that ends says so to callers on others.
+/// A node that ends says so to callers on others (D10).
 #[test]
 fn a_node_that_is_stopped_ends_the_calls_to_its_sessions_at_once() {
-    let Two { redis, a, b } = Two::start(2);
+    // Callers' nodes look after sessions in the time of a lease: nobody here waits for that.
+    let Two { redis, a, b } = Two::with(2, |settings| settings.lease = LONG * 20);
     let (mut client, session) = a.bound("tmb_1");
     let mut caller = b.open_stream(session.id(), &session.stream_body("r"));
     client.envelope();

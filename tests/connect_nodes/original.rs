@@ -186,8 +186,11 @@ fn metadata_that_the_original_changes_are_taken_over_and_the_session_goes_on() {
         let view = node.status(session.id()).json()["data"].take();
         (view["session"]["metadata"] == json!({"from": "original"})).then_some(())
     });
-    let raw = original.0.ask(&[b"GET", key.as_bytes()]);
-    assert!(raw.starts_with(br#"{"expiresAt":"#));
+    // It shows them before it has written them.
+    let raw = eventually("it writes its own order", || {
+        let raw = original.0.ask(&[b"GET", key.as_bytes()]);
+        raw.starts_with(br#"{"expiresAt":"#).then_some(raw)
+    });
     let again: Value = serde_json::from_slice(&raw).unwrap();
     assert_eq!(again["metadata"], json!({"from": "original"}));
     assert!(again["inbox"].is_string());
@@ -220,4 +223,31 @@ fn a_session_that_the_original_deletes_is_not_brought_back() {
             .is_empty()
             .then_some(())
     });
+}
+
+/// A source whose lease had run out is anybody's: a renewal that comes later finds it taken.
+#[test]
+fn a_source_that_the_original_has_taken_is_not_taken_back_by_a_renewal() {
+    let redis = Server::start(&[]);
+    let node = crate::cluster::node_with(redis.port, "node-a", 1, |settings| {
+        settings.lease = std::time::Duration::from_secs(2);
+    });
+    let mut original = Original(redis.admin());
+    let (mut client, _session) = node.bound("tmb_1");
+    let owner = Original::key("sessions:source-owner:debug:tmbId:tmb_1");
+    original
+        .0
+        .order(&[b"SET", owner.as_bytes(), ID.as_bytes(), b"PX", b"60000"]);
+    let code = eventually("its client is told", || {
+        client.send(json!({"type": "heartbeat", "ts": 1}));
+        let message = client.message();
+        (message["type"] == "error").then(|| message["code"].clone())
+    });
+    assert_eq!(code, "connection_gateway.session_owner_expired");
+    client.ends_with(Some(1008));
+    eventually("its other claims are given back", || {
+        let left = keys_with(&mut original.0, "by-subject:tmb_1");
+        left.is_empty().then_some(())
+    });
+    assert_eq!(original.0.ask(&[b"GET", owner.as_bytes()]), ID.as_bytes());
 }

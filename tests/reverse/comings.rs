@@ -6,14 +6,16 @@ use serde_json::Value;
 
 use crate::{
     stage::{FRAMINGS, Framing, SHARDS, Server, TOOLS, client, gateway, until_tools},
-    support::{EventStream, HOST, ModernClient, eventually},
+    support::{EventStream, HOST, Limit, ModernClient, eventually},
 };
 
 const LIST_CHANGED: &str = "notifications/tools/list_changed";
 
 /// Waits until the stream tells that the tools are others.
 fn until_changed(stream: &mut EventStream) -> Value {
+    let limit = Limit::begin();
     loop {
+        limit.check(LIST_CHANGED);
         let message = stream.next_message();
         if message["method"] == LIST_CHANGED {
             return message;

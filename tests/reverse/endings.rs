@@ -9,7 +9,7 @@ use crate::{
         FRAMINGS, Framing, SOURCE, Said, Server, Socket, TOOLS, adjusted, claims, client, gateway,
         sign, until_tools, url, websocket,
     },
-    support::{Plan, eventually},
+    support::{Limit, Plan, eventually},
 };
 use shardgate::settings::ConnectionGateway;
 
@@ -56,7 +56,9 @@ fn one_that_gives_no_sign_of_life_is_ended() {
     assert_eq!(socket.text()["method"], "initialize");
     // It is asked, does not answer, and is told the end without another message.
     let mut pings = 0;
+    let limit = Limit::begin();
     let end = loop {
+        limit.check("an end");
         match socket.hear() {
             Said::Ping => pings += 1,
             other => break other,

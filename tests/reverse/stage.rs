@@ -18,7 +18,7 @@ use shardgate::{
     websocket::{Event, Masking, Receiver, Role, frame, handshake, write_close, write_frame},
 };
 
-use crate::support::{Gateway, HOST, McpClient, PATIENCE, Plan, eventually};
+use crate::support::{Gateway, HOST, Limit, McpClient, PATIENCE, Plan, eventually};
 
 /// The source of [`gateway`]'s backend `a`, and its user.
 pub(crate) const SOURCE: &str = "mcp:alice:files";
@@ -312,8 +312,9 @@ impl Server {
 
     /// Waits for the next message with this method.
     pub(crate) fn wait_for(&self, method: &str) -> Value {
+        let limit = Limit::begin();
         loop {
-            let message = self.heard.recv_timeout(PATIENCE).expect(method);
+            let message = self.heard.recv_timeout(limit.left()).expect(method);
             if message["method"] == method {
                 return message;
             }
@@ -327,8 +328,9 @@ impl Server {
 
     /// Waits for the answer to a question of its own.
     pub(crate) fn wait_for_answer(&self) -> Value {
+        let limit = Limit::begin();
         loop {
-            let message = self.heard.recv_timeout(PATIENCE).expect("an answer");
+            let message = self.heard.recv_timeout(limit.left()).expect("an answer");
             if message.get("method").is_none() {
                 return message;
             }
@@ -342,7 +344,10 @@ impl Server {
 
     /// The code it is closed with by the gateway.
     pub(crate) fn await_close(mut self) -> Option<u16> {
-        let code = self.thread.take().unwrap().join().unwrap();
+        let thread = self.thread.take().unwrap();
+        // Pings keep it alive.
+        eventually("it is closed", || thread.is_finished().then_some(()));
+        let code = thread.join().unwrap();
         // Answered, as the protocol has it.
         let mut bytes = Vec::new();
         write_close(&mut bytes, None, Masking::Key(MASK));

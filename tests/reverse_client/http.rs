@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     stage::{Client, Door, Heard, Socket, code_of, text_of},
-    support::{Asked, Backend, Gate, eventually},
+    support::{Asked, Backend, Gate, Limit, eventually},
 };
 
 fn client(door: &Door, backend: &Backend) -> Client {
@@ -234,7 +234,9 @@ fn a_server_that_is_away_is_no_source_until_it_is_back() {
     socket.initialize();
     drop(backend);
     // The first call may find a connection that ends, and only the next that there is no other.
+    let limit = Limit::begin();
     let ended = loop {
+        limit.check("an end");
         socket.ask_tool("echo", json!({}));
         match socket.hear() {
             Heard::Message(error) => assert_eq!(code_of(&error), -32603),

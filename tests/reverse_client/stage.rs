@@ -9,7 +9,7 @@ use shardgate::websocket::{
 
 use crate::{
     process::{Folder, Process},
-    support::{Connection, eventually, find},
+    support::{Connection, Limit, eventually, find},
 };
 
 /// What the client has to show.
@@ -177,7 +177,9 @@ impl Socket {
     /// The next message, which must be one; pings are answered.
     #[track_caller]
     pub(crate) fn message(&mut self) -> Value {
+        let limit = Limit::begin();
         loop {
+            limit.check("a message");
             match self.hear() {
                 Heard::Message(message) => return message,
                 Heard::Ping => self.send_frame(frame::PONG, b""),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use shards::slots::SlotTable;
 
 use super::{
-    Gateway,
+    Gateway, Limit,
     client::{Ask, Connection, Event, Response},
     gateway::{DECOY_HOST, HOST},
 };
@@ -300,7 +300,10 @@ impl EventStream {
 
     /// Waits for the next event, a priming one included; `None` at the end.
     pub fn next_raw_event(&mut self) -> Option<Event> {
+        let limit = Limit::begin();
         loop {
+            // Comments keep it alive.
+            limit.check("an event");
             if let Some(event) = Event::parse(&self.next_block()?) {
                 if event.id.is_some() {
                     self.last_id.clone_from(&event.id);
@@ -312,7 +315,9 @@ impl EventStream {
 
     /// Waits for the next event with a message; `None` at the end.
     pub fn next_event(&mut self) -> Option<Event> {
+        let limit = Limit::begin();
         loop {
+            limit.check("an event with a message");
             let event = self.next_raw_event()?;
             if !event.data.is_empty() {
                 return Some(event);

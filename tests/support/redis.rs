@@ -177,13 +177,7 @@ impl Admin {
 
     /// Sends a command; the first line of the reply, or the payload of a bulk.
     pub(crate) fn ask(&mut self, arguments: &[&[u8]]) -> Vec<u8> {
-        let mut out = format!("*{}\r\n", arguments.len()).into_bytes();
-        for argument in arguments {
-            out.extend(format!("${}\r\n", argument.len()).as_bytes());
-            out.extend(*argument);
-            out.extend(b"\r\n");
-        }
-        if self.stream.get_mut().write_all(&out).is_err() {
+        if self.stream.get_mut().write_all(&encode(arguments)).is_err() {
             return Vec::new();
         }
         let line = read_line(&mut self.stream).unwrap_or_default();
@@ -204,6 +198,17 @@ impl Admin {
         let answer = self.ask(arguments);
         assert_eq!(String::from_utf8_lossy(&answer), "+OK");
     }
+}
+
+/// A command as it is sent.
+pub(crate) fn encode(arguments: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments.iter().map(AsRef::as_ref) {
+        out.extend(format!("${}\r\n", argument.len()).as_bytes());
+        out.extend(argument);
+        out.extend(b"\r\n");
+    }
+    out
 }
 
 fn read_line(stream: &mut impl BufRead) -> Option<Vec<u8>> {
@@ -262,7 +267,8 @@ fn converse(stream: TcpStream, script: &dyn Fn(&[Vec<u8>]) -> Vec<u8>) {
     }
 }
 
-fn read_command(reader: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
+/// The next command of a client; `None`: it has ended.
+pub(crate) fn read_command(reader: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
     let number =
         |line: Vec<u8>| -> Option<usize> { std::str::from_utf8(line.get(1..)?).ok()?.parse().ok() };
     let count = number(read_line(reader)?)?;

@@ -49,6 +49,28 @@ pub use speaker::{Speaker, event, request, response};
 /// Longer than anything here takes on a busy machine; reached only by a failing test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The limit of one wait, whatever else comes meanwhile: a connection that is kept alive is never
+/// silent for [`PATIENCE`], and neither is who waits for something on it.
+pub struct Limit(Instant);
+
+impl Limit {
+    /// From now on.
+    pub fn begin() -> Self {
+        Self(Instant::now() + PATIENCE)
+    }
+
+    /// Fails the test when the time is over.
+    #[track_caller]
+    pub fn check(&self, what: &str) {
+        assert!(!self.left().is_zero(), "never came: {what}");
+    }
+
+    /// What is left of it.
+    pub fn left(&self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+}
+
 /// A gate that threads wait at until the test opens it.
 #[derive(Default)]
 pub struct Gate {

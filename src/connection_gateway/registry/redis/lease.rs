@@ -156,7 +156,7 @@ impl Cluster {
         let Some(record) = Record::parse(text).filter(is_ours) else {
             return Outcome::Lost;
         };
-        if !session.shared.is_dirty.get() {
+        if !session.shared.has_change() {
             session.set_metadata(record.metadata);
         }
         let ours = record::write(session, &self.inbox);

@@ -132,11 +132,10 @@ impl Cluster {
         Ok(view)
     }
 
-    /// Writes the metadata of a session of this shard; others see them when this has returned. What
-    /// cannot be written now is with the next renewal.
+    /// Writes the metadata that a session of this shard was given; others see them when this has
+    /// returned. What cannot be written now is with the next renewal.
     pub(in crate::connection_gateway) async fn write_metadata(self: &Rc<Self>, session: &Session) {
         let shared = &session.shared;
-        shared.is_dirty.set(true);
         let under_way = shared.writing.borrow().clone();
         if let Some(written) = under_way {
             // Whoever writes them writes these too.
@@ -144,15 +143,14 @@ impl Cluster {
             return;
         }
         let _writing = shared.begin_writing();
-        while shared.is_dirty.replace(false) {
-            let metadata = session.metadata();
-            let text = metadata.as_deref().unwrap_or("{}");
-            match self.replace(session.id, text, &[b"wake", b"1"]).await {
+        while let Some(metadata) = shared.take_change(|| session.metadata()) {
+            let told: [&[u8]; 2] = [b"wake", b"1"];
+            match self.replace(session.id, &metadata, &told).await {
                 Ok(Some((_, entry))) if shared.metadata_as_of.get() < entry => {
                     shared.metadata_as_of.set(entry);
-                    if !shared.is_dirty.get() {
+                    if !shared.has_change() {
                         // What another node wrote before is undone, here as there.
-                        session.set_metadata(metadata.as_deref());
+                        session.set_metadata(Some(&metadata));
                     }
                 }
                 // Later ones are there already; or the session is gone, and its renewal says so.
@@ -165,11 +163,14 @@ impl Cluster {
         }
     }
 
-    /// Another node has replaced the metadata of a session of this shard.
+    /// Another node has replaced the metadata of a session of this shard. A change of this node's
+    /// that is still to be written is the later one.
     pub(super) fn replaced(&self, session: &Session, metadata: &str, entry: EntryId) {
         if session.shared.metadata_as_of.get() < entry {
             session.shared.metadata_as_of.set(entry);
-            session.set_metadata(Some(metadata));
+            if session.shared.change.borrow().is_none() {
+                session.set_metadata(Some(metadata));
+            }
             let text = "Gateway session metadata updated";
             session.note(Now::read(), "info", text, None);
         }

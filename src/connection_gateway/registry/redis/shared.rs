@@ -19,7 +19,10 @@ pub(in crate::connection_gateway) struct Shared {
     pub(super) renewed_ms: Cell<u64>,
     /// Until when Redis has it for alive, monotonic ms.
     pub(super) safe_until: Cell<u64>,
-    /// Its metadata are to be written.
+    /// Metadata that its client, or a caller of this node, has given it and that are not being
+    /// written yet.
+    pub(super) change: RefCell<Option<Box<str>>>,
+    /// Its metadata could not be written: they are to be, with the next renewal.
     pub(super) is_dirty: Cell<bool>,
     /// They are being written, until this happens.
     pub(super) writing: RefCell<Option<Rc<Event>>>,
@@ -35,6 +38,7 @@ impl Default for Shared {
             is_renewal_due: Cell::new(false),
             renewed_ms: Cell::new(0),
             safe_until: Cell::new(u64::MAX),
+            change: RefCell::default(),
             is_dirty: Cell::new(false),
             writing: RefCell::default(),
             metadata_as_of: Cell::default(),
@@ -57,6 +61,29 @@ impl Shared {
     /// Whether any is.
     pub(in crate::connection_gateway) fn has_callers(&self) -> bool {
         !self.callers.borrow().is_empty()
+    }
+}
+
+impl Shared {
+    /// Its metadata were replaced here: at once, so that no word of another node's that comes before
+    /// they are written takes their place.
+    pub(in crate::connection_gateway) fn changed(&self, metadata: &str) {
+        *self.change.borrow_mut() = Some(metadata.into());
+    }
+
+    /// Whether there are metadata that Redis does not have and nobody is writing.
+    pub(super) fn has_change(&self) -> bool {
+        self.is_dirty.get() || self.change.borrow().is_some()
+    }
+
+    /// Takes them; `current` are those that the session shows.
+    pub(super) fn take_change(
+        &self,
+        current: impl FnOnce() -> Option<Box<str>>,
+    ) -> Option<Box<str>> {
+        let was_dirty = self.is_dirty.replace(false);
+        let change = self.change.take();
+        change.or_else(|| was_dirty.then(|| current().unwrap_or_else(|| "{}".into())))
     }
 }
 
