@@ -62,11 +62,9 @@ impl Shared {
     pub(in crate::connection_gateway) fn has_callers(&self) -> bool {
         !self.callers.borrow().is_empty()
     }
-}
 
-impl Shared {
-    /// Its metadata were replaced here: at once, so that no word of another node's that comes before
-    /// they are written takes their place.
+    /// Its metadata were replaced here. Said at once, so that no word of another node's that comes
+    /// before they are written takes their place.
     pub(in crate::connection_gateway) fn changed(&self, metadata: &str) {
         *self.change.borrow_mut() = Some(metadata.into());
     }
