@@ -8,7 +8,6 @@
 )]
 
 #[path = "support/certificates.rs"]
-#[allow(dead_code, unreachable_pub, reason = "a part of it is used")]
 mod certificates;
 #[path = "support/process.rs"]
 #[allow(dead_code, reason = "a part of it is used")]

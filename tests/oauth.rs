@@ -8,11 +8,6 @@
 )]
 
 #[path = "support/certificates.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test binary uses a part of it"
-)]
 mod certificates;
 #[path = "support/issuer.rs"]
 #[allow(unreachable_pub, reason = "as in all of the support")]
@@ -26,11 +21,6 @@ mod redis;
 #[path = "support/support.rs"]
 mod support;
 #[path = "support/tls.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test binary uses a part of it"
-)]
 mod tls;
 
 #[path = "oauth/audiences.rs"]

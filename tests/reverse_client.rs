@@ -8,11 +8,6 @@
 )]
 
 #[path = "support/certificates.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test binary uses a part of it"
-)]
 mod certificates;
 // The small stdio server that this very binary is when it is started again.
 #[path = "bridge/child.rs"]
@@ -27,11 +22,6 @@ mod process;
 #[path = "support/support.rs"]
 mod support;
 #[path = "support/tls.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test binary uses a part of it"
-)]
 mod tls;
 
 #[path = "reverse_client/connecting.rs"]

@@ -8,7 +8,6 @@
 )]
 
 #[path = "support/certificates.rs"]
-#[allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 mod certificates;
 #[path = "support/old.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
@@ -22,7 +21,6 @@ mod redis;
 #[path = "support/support.rs"]
 mod support;
 #[path = "support/tls.rs"]
-#[allow(unreachable_pub, reason = "shared")]
 mod tls;
 
 #[path = "operations/caller.rs"]

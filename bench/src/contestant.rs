@@ -11,6 +11,7 @@ use std::{
     fs, io,
     net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -262,6 +263,27 @@ pub(crate) fn wait_for(
         std::thread::sleep(Duration::from_millis(if is_young { 1 } else { 20 }));
     }
     Err(Absence::NotUp(last_line(log)))
+}
+
+/// What runs a program of ours in a folder of its own, under another one, a profiler say, or by
+/// itself; arguments are still to come.
+fn command_in(folder: &Path, program: &Path, under: &[String]) -> Result<Command, Absence> {
+    if !program.exists() {
+        return Err(Absence::NotThere(program.to_owned()));
+    }
+    // The process starts in that folder: a relative path would be another one there.
+    let program = fs::canonicalize(program)?;
+    let mut command = match under {
+        [] => Command::new(program),
+        [wrapper, arguments @ ..] => {
+            let mut command = Command::new(wrapper);
+            command.args(arguments).arg(program);
+            command
+        }
+    };
+    // Nothing of the operator's environment changes what is measured.
+    command.env_clear().current_dir(folder);
+    Ok(command)
 }
 
 fn last_line(log: &Path) -> String {

@@ -291,10 +291,10 @@ fn calls_run_beside_each_other_and_a_cancelled_one_is_given_up() {
     socket.call("echo", json!({}));
 }
 
-#[test]
-fn five_megabytes_pass_as_json_and_as_an_event() {
-    let backend = Backend::scripted("local", &["json", "event"], |asked, wire| {
-        let text = "x".repeat(5 << 20);
+/// A server whose tools `json` and `event` answer with so many bytes, each in its way.
+fn wordy(bytes: usize) -> Backend {
+    Backend::scripted("local", &["json", "event"], move |asked, wire| {
+        let text = "x".repeat(bytes);
         if is_tool(asked, "json") {
             wire.text(asked, &text);
         } else if is_tool(asked, "event") {
@@ -304,7 +304,12 @@ fn five_megabytes_pass_as_json_and_as_an_event() {
             return None;
         }
         Some(())
-    });
+    })
+}
+
+#[test]
+fn five_megabytes_pass_as_json_and_as_an_event() {
+    let backend = wordy(5 << 20);
     let (_door, _client, mut socket) = started(&backend);
     for tool in ["json", "event", "json"] {
         assert_eq!(
@@ -316,18 +321,7 @@ fn five_megabytes_pass_as_json_and_as_an_event() {
 
 #[test]
 fn more_than_is_taken_fails_the_call_alone() {
-    let backend = Backend::scripted("local", &["json", "event"], |asked, wire| {
-        let text = "x".repeat(17 << 20);
-        if is_tool(asked, "json") {
-            wire.text(asked, &text);
-        } else if is_tool(asked, "event") {
-            wire.stream_head();
-            wire.send(answer_event(asked, &text));
-        } else {
-            return None;
-        }
-        Some(())
-    });
+    let backend = wordy(17 << 20);
     let (_door, _client, mut socket) = started(&backend);
     for tool in ["json", "event"] {
         let params = json!({"name": tool, "arguments": {}});

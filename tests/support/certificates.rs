@@ -1,5 +1,11 @@
 //! Certificates made for one test: authorities, and who they vouch for.
 
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses a part of it"
+)]
+
 use std::sync::Arc;
 
 use rcgen::{

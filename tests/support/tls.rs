@@ -1,6 +1,12 @@
 //! TLS around what the other helpers speak in plain: a client's connection, and a terminator before
 //! a backend.
 
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses a part of it"
+)]
+
 use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},

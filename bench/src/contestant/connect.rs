@@ -1,13 +1,13 @@
 //! The connection gateway, alone in a process: clients at one port, callers at another.
 
-use std::{fs, net::SocketAddr, path::Path, process::Command, time::Duration};
+use std::{fs, net::SocketAddr, path::Path, time::Duration};
 
 use loadgen::{
     exchange::{ExchangeOptions, Secret},
     run::RunOptions,
 };
 
-use super::{Absence, free_address, wait_for};
+use super::{Absence, command_in, free_address, wait_for};
 use crate::process::Process;
 
 /// Secrets of the bench; they guard nothing.
@@ -43,28 +43,14 @@ pub struct ConnectNode {
 impl ConnectNode {
     /// Starts one, in a folder of its own below `parent`.
     pub fn start(parent: &Path, plan: &ConnectPlan<'_>) -> Result<Self, Absence> {
-        if !plan.program.exists() {
-            return Err(Absence::NotThere(plan.program.to_owned()));
-        }
         let folder = parent.join(plan.label);
+        let mut command = command_in(&folder, plan.program, plan.under)?;
         fs::create_dir_all(&folder)?;
         let (http, websocket) = (free_address()?, free_address()?);
-        let program = fs::canonicalize(plan.program)?;
-        let mut command = match plan.under {
-            [] => Command::new(program),
-            [wrapper, arguments @ ..] => {
-                let mut command = Command::new(wrapper);
-                command.args(arguments).arg(program);
-                command
-            }
-        };
         command
             .args(["connect", "--shards", "1", "--admin-address", "none"])
             .args(["--log-level", "warn", "--io-driver", plan.driver])
             .args(["--cpu-list", &plan.cpu.to_string()])
-            // Nothing of the operator's environment changes what is measured.
-            .env_clear()
-            .current_dir(&folder)
             .env("HOME", &folder)
             .env("AUTH_TOKEN", TOKEN)
             .env("JWT_SECRET", SECRET)

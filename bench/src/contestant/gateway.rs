@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Absence, Case, Contestant, free_address, wait_for};
+use super::{Absence, Case, Contestant, command_in, free_address, wait_for};
 use crate::{plain::Endpoint, process::Process, token};
 
 /// Secret of the bench's tokens; it guards nothing.
@@ -66,10 +66,8 @@ fn prepare(
     plan: &GatewayPlan<'_>,
     backends: &[(Case, SocketAddr)],
 ) -> Result<(Command, Contestant), Absence> {
-    if !plan.program.exists() {
-        return Err(Absence::NotThere(plan.program.to_owned()));
-    }
     let folder = plan.folder(folder);
+    let mut command = command_in(&folder, plan.program, plan.under)?;
     let state = folder.join("state");
     // A start that is measured finds no state of an earlier one.
     if state.exists() {
@@ -80,16 +78,6 @@ fn prepare(
     fs::write(&users, user_config(backends).to_string())?;
     let (address, admin) = (free_address()?, free_address()?);
     let cpus: Vec<String> = plan.cpus.iter().map(usize::to_string).collect();
-    // The process starts in a folder of its own: a relative path would be another one there.
-    let program = fs::canonicalize(plan.program)?;
-    let mut command = match plan.under {
-        [] => Command::new(program),
-        [wrapper, arguments @ ..] => {
-            let mut command = Command::new(wrapper);
-            command.args(arguments).arg(program);
-            command
-        }
-    };
     command.arg("serve");
     if !plan.under.is_empty() {
         // What polls counts as much as the profiler is slow.
@@ -122,8 +110,6 @@ fn prepare(
         .arg(&users)
         .arg("--state-dir")
         .arg(&state);
-    // Nothing of the operator's environment changes what is measured.
-    command.env_clear().current_dir(&folder);
     let now_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |now| now.as_secs());
