@@ -8,13 +8,10 @@
 
 use std::{
     cell::Cell,
-    future::{Future, poll_fn},
-    pin::Pin,
-    task::Poll,
     time::{Duration, Instant},
 };
 
-use crate::{pace, task::next_turn};
+use crate::{notify::Notify, pace, task::next_turn};
 
 /// Polls in vain, in a row, after which a connection's replies are not polled for.
 const MISSES_MAX: u8 = 4;
@@ -24,92 +21,139 @@ const RETRY_INTERVAL: u8 = 100;
 const NEVER: u8 = u8::MAX;
 
 thread_local! {
-    /// How long this shard polls for a reply; none: never.
-    static WINDOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-    static IS_POLLING: Cell<bool> = const { Cell::new(false) };
+    /// What keeps this shard awake; none where it never polls.
+    static KEEPER: Keeper = const { Keeper::new() };
 }
 
-/// Says for how long this shard polls.
-pub(crate) fn set_window(window: Duration) {
-    WINDOW.set(window);
+/// The one of a shard who polls, and for whom.
+struct Keeper {
+    window: Cell<Duration>,
+    /// Where the record is of the connection that it polls for; 0: none.
+    polls_for: Cell<usize>,
+    /// Until when, and not beyond.
+    until: Cell<Option<Instant>>,
+    is_wanted: Notify,
+}
+
+impl Keeper {
+    const fn new() -> Self {
+        Self {
+            window: Cell::new(Duration::ZERO),
+            polls_for: Cell::new(0),
+            until: Cell::new(None),
+            is_wanted: Notify::new(),
+        }
+    }
+
+    fn is_polling(&self) -> bool {
+        self.until.get().is_some()
+    }
+}
+
+/// Polls whenever a reply is waited for that may come within `window`; ends never.
+pub(crate) async fn keep_awake(window: Duration) {
+    KEEPER.with(|keeper| keeper.window.set(window));
+    loop {
+        std::future::poll_fn(|context| KEEPER.with(|keeper| keeper.is_wanted.poll(context))).await;
+        while KEEPER.with(|keeper| {
+            keeper
+                .until
+                .get()
+                .is_some_and(|until| Instant::now() < until)
+        }) {
+            next_turn().await;
+        }
+        KEEPER.with(|keeper| keeper.until.set(None));
+    }
 }
 
 /// What polling for the replies of one connection has brought so far.
 #[derive(Debug)]
-pub(crate) struct Record(Cell<u8>);
+pub(crate) struct Record {
+    misses: Cell<u8>,
+    /// The reply that is waited for now was polled for.
+    is_tried: Cell<bool>,
+}
 
 impl Record {
     /// Of a connection that somebody else made: when it will ask for something nobody can tell.
     pub(crate) fn never() -> Self {
-        Self(Cell::new(NEVER))
+        Self::with(NEVER)
     }
 
     /// Of a connection that we made.
     pub(crate) fn new() -> Self {
-        Self(Cell::new(0))
+        Self::with(0)
+    }
+
+    fn with(misses: u8) -> Self {
+        Self {
+            misses: Cell::new(misses),
+            is_tried: Cell::new(false),
+        }
+    }
+
+    fn place(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
+    /// A reply is waited for.
+    pub(crate) fn waits(&self) {
+        if self.misses.get() == NEVER || self.is_tried.get() {
+            return;
+        }
+        KEEPER.with(|keeper| {
+            let window = keeper.window.get();
+            if window.is_zero() || keeper.is_polling() || !pace::is_idle() {
+                return;
+            }
+            if self.is_worth_a_try() {
+                self.is_tried.set(true);
+                keeper.polls_for.set(self.place());
+                keeper.until.set(Some(Instant::now() + window));
+                keeper.is_wanted.notify();
+            }
+        });
+    }
+
+    /// It has come, or will not.
+    pub(crate) fn has_come(&self) {
+        if !self.is_tried.replace(false) {
+            return;
+        }
+        KEEPER.with(|keeper| {
+            let is_ours = keeper.polls_for.get() == self.place();
+            self.note(is_ours && keeper.is_polling());
+            if is_ours {
+                keeper.polls_for.set(0);
+                keeper.until.set(None);
+            }
+        });
     }
 
     /// Whether the reply that is waited for is to be polled for.
     fn is_worth_a_try(&self) -> bool {
-        match self.0.get() {
+        match self.misses.get() {
             NEVER => false,
             misses if misses < MISSES_MAX => true,
             skipped if skipped < MISSES_MAX + RETRY_INTERVAL => {
-                self.0.set(skipped + 1);
+                self.misses.set(skipped + 1);
                 false
             }
             _ => {
-                self.0.set(MISSES_MAX - 1);
+                self.misses.set(MISSES_MAX - 1);
                 true
             }
         }
     }
 
-    fn note(&self, has_come: bool) {
-        self.0.set(if has_come { 0 } else { self.0.get() + 1 });
-    }
-}
-
-/// The right to poll, which one task of a shard has at a time.
-#[derive(Debug)]
-pub(crate) struct Watch<'a> {
-    record: &'a Record,
-    window: Duration,
-}
-
-impl<'a> Watch<'a> {
-    /// For the reply that a connection with this record waits for next; `None`: sleep.
-    pub(crate) fn begin(record: &'a Record) -> Option<Self> {
-        let window = WINDOW.get();
-        if window.is_zero() || IS_POLLING.get() || !pace::is_idle() || !record.is_worth_a_try() {
-            return None;
-        }
-        IS_POLLING.set(true);
-        Some(Self { record, window })
-    }
-
-    /// Runs `operation` to its end or to that of the window.
-    pub(crate) async fn poll<F: Future>(self, mut operation: Pin<&mut F>) -> Option<F::Output> {
-        let started_at = Instant::now();
-        while started_at.elapsed() < self.window {
-            let looked = poll_fn(|context| match operation.as_mut().poll(context) {
-                Poll::Ready(output) => Poll::Ready(Some(output)),
-                Poll::Pending => Poll::Ready(None),
-            });
-            if let Some(output) = looked.await {
-                self.record.note(true);
-                return Some(output);
-            }
-            next_turn().await;
-        }
-        self.record.note(false);
-        None
-    }
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        IS_POLLING.set(false);
+    fn note(&self, was_worth_it: bool) {
+        let misses = if was_worth_it {
+            0
+        } else {
+            self.misses.get() + 1
+        };
+        self.misses.set(misses);
     }
 }
 
@@ -145,16 +189,27 @@ mod tests {
     }
 
     #[test]
-    fn one_task_polls_at_a_time() {
+    fn one_connection_is_polled_for_at_a_time() {
         let (one, other) = (Record::new(), Record::new());
-        assert!(
-            Watch::begin(&one).is_none(),
-            "not until it is said how long"
-        );
-        set_window(Duration::from_micros(30));
-        let watch = Watch::begin(&one).unwrap();
-        assert!(Watch::begin(&other).is_none());
-        drop(watch);
-        assert!(Watch::begin(&other).is_some());
+        let polls_for =
+            || KEEPER.with(|keeper| keeper.is_polling().then(|| keeper.polls_for.get()));
+        one.waits();
+        assert_eq!(polls_for(), None, "not until it is said how long");
+        KEEPER.with(|keeper| keeper.window.set(Duration::from_secs(3600)));
+        one.waits();
+        other.waits();
+        assert_eq!(polls_for(), Some(one.place()));
+        other.has_come();
+        assert_eq!(polls_for(), Some(one.place()));
+        one.has_come();
+        assert_eq!((polls_for(), one.misses.get()), (None, 0));
+        other.waits();
+        assert_eq!(polls_for(), Some(other.place()));
+        // Its time is over.
+        KEEPER.with(|keeper| keeper.until.set(None));
+        other.waits();
+        assert_eq!(polls_for(), None, "once for each reply");
+        other.has_come();
+        assert_eq!(other.misses.get(), 1);
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
-    task::{Poll, Waker},
+    task::{Context, Poll, Waker},
 };
 
 /// Lets one task wait until another task of the same shard notifies it. A notification that comes
@@ -24,17 +24,27 @@ impl Notify {
         }
     }
 
+    /// Nothing notified yet.
+    pub const fn new() -> Self {
+        Self {
+            is_set: Cell::new(false),
+            waker: RefCell::new(None),
+        }
+    }
+
     /// Waits for a notification and consumes it. One waiter at a time: a second one replaces the
     /// first. Dropping the wait loses nothing.
     pub async fn wait(&self) {
-        poll_fn(|cx| {
-            if self.is_set.take() {
-                return Poll::Ready(());
-            }
-            *self.waker.borrow_mut() = Some(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        poll_fn(|cx| self.poll(cx)).await;
+    }
+
+    /// One look of [`Notify::wait`].
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_set.take() {
+            return Poll::Ready(());
+        }
+        *self.waker.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
     }
 }
 

@@ -460,7 +460,6 @@ impl<R: Send + 'static, C: Send + 'static> Birth<R, C> {
             let has_ended = Rc::new(Cell::new(false));
             let is_last_tick = has_ended.clone();
             clock::tick();
-            busy_poll::set_window(self.busy_poll);
             spawn(async move {
                 while !is_last_tick.get() {
                     sleep(TICK).await;
@@ -469,6 +468,9 @@ impl<R: Send + 'static, C: Send + 'static> Birth<R, C> {
                     own.allocations.add(allocations().wrapping_sub(counted));
                 }
             });
+            if driver == DriverKind::IoUring && !self.busy_poll.is_zero() {
+                spawn(busy_poll::keep_awake(self.busy_poll));
+            }
             spawn(port.clone().ring_bells());
             let (open, inbox) = (deadlines.clone(), port.clone());
             let shard = Shard {

@@ -27,7 +27,7 @@ use monoio::{
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::{
-    busy_poll::{Record, Watch},
+    busy_poll::Record,
     deadline::{Deadline, Deadlines},
     driver::{self, DriverKind},
     pace,
@@ -50,20 +50,50 @@ const PROGRESS_BYTES: usize = 64 * 1024;
 pub struct Stream {
     deadline: Deadline,
     tcp: TcpStream,
-    /// Operations since the last one that had to wait.
-    streak: Cell<u32>,
+    habits: Habits,
     /// The last wait for input ended, and nothing was read since.
     has_been_readable: Cell<bool>,
-    /// What polling for replies has brought.
-    polled: Record,
     /// Operations go through a ring, but for those that are better done at once.
     is_ring: bool,
+}
+
+/// How the operations of a connection have gone of late.
+#[derive(Debug)]
+struct Habits {
+    /// Operations since the last one that had to wait.
+    streak: Cell<u32>,
+    /// What polling for replies has brought.
+    polled: Record,
 }
 
 /// An operation of a connection, counted when it did not have to wait.
 struct Counted<'a, F> {
     operation: Pin<&'a mut F>,
     streak: &'a Cell<u32>,
+}
+
+/// The same of a read, which may be of a reply that is polled for.
+struct CountedRead<'a, F> {
+    operation: Pin<&'a mut F>,
+    habits: &'a Habits,
+}
+
+impl<F: Future> Future for CountedRead<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let habits = self.habits;
+        let mut counted = Counted {
+            operation: self.operation.as_mut(),
+            streak: &habits.streak,
+        };
+        let outcome = Pin::new(&mut counted).poll(cx);
+        match outcome {
+            Poll::Ready(_) => habits.polled.has_come(),
+            Poll::Pending => habits.polled.waits(),
+        }
+        outcome
+    }
 }
 
 impl<F: Future> Future for Counted<'_, F> {
@@ -101,9 +131,11 @@ impl Stream {
         Self {
             deadline,
             tcp,
-            streak: Cell::new(0),
+            habits: Habits {
+                streak: Cell::new(0),
+                polled: Record::never(),
+            },
             has_been_readable: Cell::new(false),
-            polled: Record::never(),
             is_ring: driver::current() == DriverKind::IoUring,
         }
     }
@@ -127,7 +159,7 @@ impl Stream {
         }
         let mut stream = Self::new(TcpStream::from_std(socket.into())?, deadlines);
         if stream.is_ring {
-            stream.polled = Record::new();
+            stream.habits.polled = Record::new();
         }
         stream.deadline.arm(limit);
         let waited = stream.tcp.writable(false).await;
@@ -154,7 +186,7 @@ impl Stream {
         let operation = pin!(self.tcp.readable(false));
         let _ = Counted {
             operation,
-            streak: &self.streak,
+            streak: &self.habits.streak,
         }
         .await;
         self.has_been_readable.set(true);
@@ -162,8 +194,8 @@ impl Stream {
 
     /// Lets the shard's other tasks run, after a while without a wait.
     async fn give_way(&self) {
-        if self.streak.get() >= STREAK_MAX {
-            self.streak.set(0);
+        if self.habits.streak.get() >= STREAK_MAX {
+            self.habits.streak.set(0);
             yield_now().await;
         }
     }
@@ -182,7 +214,7 @@ impl Stream {
                 match self.receive_now(&mut buffer) {
                     Err(error) if is_to_be_waited_for(&error) => {}
                     result => {
-                        self.streak.set(self.streak.get() + 1);
+                        self.habits.streak.set(self.habits.streak.get() + 1);
                         return (result, buffer);
                     }
                 }
@@ -190,19 +222,11 @@ impl Stream {
             let (start, end) = (buffer.len(), buffer.capacity());
             let slice: SliceMut<Vec<u8>> = buffer.slice_mut(start..end);
             let operation = pin!(self.tcp.read(slice));
-            let mut counted = Counted {
+            let (result, slice) = CountedRead {
                 operation,
-                streak: &self.streak,
-            };
-            let early = match Watch::begin(&self.polled) {
-                // Boxed, because every connection's future would be larger by it.
-                Some(watch) => Box::pin(watch.poll(Pin::new(&mut counted))).await,
-                None => None,
-            };
-            let (result, slice) = match early {
-                Some(output) => output,
-                None => counted.await,
-            };
+                habits: &self.habits,
+            }
+            .await;
             (result, slice.into_inner())
         }
     }
@@ -216,7 +240,7 @@ impl Stream {
             self.give_way().await;
             let (written, length) = match self.send_now(&buffer) {
                 Ok(written) if written == buffer.len() => {
-                    self.streak.set(self.streak.get() + 1);
+                    self.habits.streak.set(self.habits.streak.get() + 1);
                     return (Ok(()), buffer);
                 }
                 Ok(written) => (written, buffer.len()),
@@ -225,7 +249,7 @@ impl Stream {
             let operation = pin!(self.tcp.write_all(buffer.slice(written..length)));
             let (result, slice) = Counted {
                 operation,
-                streak: &self.streak,
+                streak: &self.habits.streak,
             }
             .await;
             (result.map(|_| ()), slice.into_inner())
@@ -297,14 +321,14 @@ impl Stream {
                         let operation = pin!(self.tcp.write(buffer.slice(written..length)));
                         let (result, slice) = Counted {
                             operation,
-                            streak: &self.streak,
+                            streak: &self.habits.streak,
                         }
                         .await;
                         buffer = slice.into_inner();
                         result
                     }
                     result => {
-                        self.streak.set(self.streak.get() + 1);
+                        self.habits.streak.set(self.habits.streak.get() + 1);
                         result
                     }
                 };
