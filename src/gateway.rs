@@ -59,7 +59,7 @@ use crate::{
         farewell::Farewells,
         open,
         resolve::{Question, Resolver},
-        target::Targets,
+        target::{RequestIds, Targets},
     },
 };
 
@@ -610,7 +610,7 @@ fn build(
         })),
         configs: ConfigCache::new(Rc::new(store), settings.store.cache_expiry),
         upstream: Upstream {
-            targets: Targets::new(bridge),
+            targets: Targets::new(bridge, RequestIds::of(shard.id, shard.count)),
             mode: settings.upstream.mode,
             tls: RefCell::new(prepared.tls.upstream.clone()),
             limits: UpstreamLimits {

@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use shards::deadline::now_ms;
+use shards::{ShardId, deadline::now_ms};
 
 use crate::{
     bridge::{Bridge, SECRET_HEADER, URL_HEADER, reverse_id, reverse_path},
@@ -48,6 +48,8 @@ pub struct Target {
     pub(super) addresses: RefCell<(Vec<SocketAddr>, u64)>,
     idle: RefCell<Vec<Idle>>,
     next_id: Cell<u64>,
+    /// From one request id of this shard to the next.
+    id_step: u64,
     /// Connections opened, for the reuse ratio.
     pub opened_count: Cell<u64>,
     /// Exchanges under way, backends' own streams not counted.
@@ -68,8 +70,31 @@ struct Idle {
     since_ms: u64,
 }
 
+/// Which request ids are a shard's own.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestIds {
+    first: u64,
+    step: u64,
+}
+
+impl RequestIds {
+    /// Those of shard `id` of `count`.
+    pub fn of(id: ShardId, count: u16) -> Self {
+        Self {
+            first: u64::from(id) + 1,
+            step: u64::from(count.max(1)),
+        }
+    }
+}
+
+impl Default for RequestIds {
+    fn default() -> Self {
+        Self::of(0, 1)
+    }
+}
+
 impl Target {
-    fn new(is_tls: bool, host: &str, port: u16, authority: String) -> Self {
+    fn new(ids: RequestIds, is_tls: bool, host: &str, port: u16, authority: String) -> Self {
         let scheme = if is_tls { "https" } else { "http" };
         Self {
             name: format!("{scheme}://{authority}").into(),
@@ -82,7 +107,8 @@ impl Target {
             breaker: Breaker::default(),
             addresses: RefCell::default(),
             idle: RefCell::default(),
-            next_id: Cell::new(1),
+            next_id: Cell::new(ids.first),
+            id_step: ids.step,
             opened_count: Cell::new(0),
             in_flight: Cell::new(0),
             stateless_in_flight: Cell::new(0),
@@ -92,9 +118,10 @@ impl Target {
         }
     }
 
-    /// A request id not used here before.
+    /// A request id that neither this shard nor another has used before: a stateless client's second
+    /// request may come over another one, and must not have the id of the first (mcp.md 2.8).
     pub fn next_id(&self) -> u64 {
-        self.next_id.replace(self.next_id.get() + 1)
+        self.next_id.replace(self.next_id.get() + self.id_step)
     }
 
     /// Keeps in mind how an exchange failed, if that says something about the target.
@@ -213,6 +240,7 @@ impl Drop for Seat {
 pub struct Targets {
     known: RefCell<HashMap<Address, Rc<Target>>>,
     bridge: Option<Arc<Bridge>>,
+    ids: RequestIds,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -248,10 +276,11 @@ impl std::fmt::Debug for OwnLines {
 
 impl Targets {
     /// None yet; what other transports lead to is behind `bridge`.
-    pub fn new(bridge: Arc<Bridge>) -> Self {
+    pub fn new(bridge: Arc<Bridge>, ids: RequestIds) -> Self {
         Self {
             known: RefCell::default(),
             bridge: Some(bridge),
+            ids,
         }
     }
 
@@ -301,7 +330,13 @@ impl Targets {
                 Rc::new(Target {
                     is_private,
                     name: name.into(),
-                    ..Target::new(false, &host, door.address.port(), door.address.to_string())
+                    ..Target::new(
+                        self.ids,
+                        false,
+                        &host,
+                        door.address.port(),
+                        door.address.to_string(),
+                    )
                 })
             })
             .clone();
@@ -349,7 +384,7 @@ impl Targets {
             .or_insert_with(|| {
                 Rc::new(Target {
                     is_guarded,
-                    ..Target::new(is_tls, host, port, authority)
+                    ..Target::new(self.ids, is_tls, host, port, authority)
                 })
             })
             .clone();
@@ -373,6 +408,16 @@ impl Targets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_two_shards_use_one_request_id() {
+        let mut ids: Vec<u64> = (0..4)
+            .map(|shard| Target::new(RequestIds::of(shard, 4), false, "h", 80, "h".into()))
+            .flat_map(|target| (0..10).map(move |_| target.next_id()))
+            .collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (1..=40).collect::<Vec<u64>>());
+    }
 
     #[test]
     fn urls_become_targets() {
