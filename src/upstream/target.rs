@@ -118,8 +118,8 @@ impl Target {
         }
     }
 
-    /// A request id that neither this shard nor another has used before: a stateless client's second
-    /// request may come over another one, and must not have the id of the first (mcp.md 2.8).
+    /// A request id that neither this shard nor another has used before: a stateless client may
+    /// ask again over another one, and that request must not have the first one's id (mcp.md 2.8).
     pub fn next_id(&self) -> u64 {
         self.next_id.replace(self.next_id.get() + self.id_step)
     }
